@@ -1,0 +1,138 @@
+"""Dealing the samples of a dataset to silos: evenly, by classes, or by Dirichlet proportions."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedtct.errors import FedtctError
+
+Ints: TypeAlias = NDArray[np.int64]
+
+SPLIT_FORMS = ("iid", "classes:N", "dirichlet:ALPHA")
+
+MINIMUM_PER_SILO = 10  # samples; a tenth of an equal share if that is less, but at least one
+MAX_DEALS = 100_000  # ten classes thrown whole into ten silos hit all of them once in 2,756 deals
+MAX_VARIATES = 50_000_000  # bounds the time of MAX_DEALS large deals to a few seconds
+ALPHA_RANGE = (1e-9, 1e9)  # wider than any use; much further out the logarithms overflow
+
+
+def partition(
+    y: torch.Tensor | NDArray[np.integer] | Sequence[int], silos: int = 10, split: str = "iid", seed: int = 0
+) -> list[Ints]:
+    """Deal the samples with labels `y` to `silos`; returns the sorted indices of each silo.
+
+    - "iid": a random deal in equal parts.
+    - "classes:N": each silo holds N classes; a class is cut into near-equal parts among its holders.
+      With fewer than one holder per class (silos * N < classes) the classes without one are left out.
+    - "dirichlet:ALPHA": each class is dealt in proportions drawn from a symmetric Dirichlet distribution.
+
+    No sample goes to two silos. A deal which leaves some silo with fewer than `MINIMUM_PER_SILO` samples
+    is dealt again. The same arguments give the same deal everywhere.
+    """
+    labels = _as_labels(y)
+    if silos < 1:
+        raise FedtctError(f"the number of silos must be 1 or more, not {silos}")
+    if silos > len(labels):
+        raise FedtctError(f"{silos} silos are more than the {len(labels)} samples: use fewer silos")
+    if seed < 0:
+        raise FedtctError(f"the seed must be 0 or more, not {seed}")
+    rng = np.random.Generator(np.random.PCG64(seed))
+    sizes = np.unique(labels, return_counts=True)[1]
+    match split.partition(":"):
+        case "iid", "", "":
+            shuffled = _shuffled(np.arange(len(labels), dtype=np.int64), rng)
+            return [np.sort(part) for part in np.array_split(shuffled, silos)]
+        case "classes", ":", text:
+            deals = _class_deals(sizes, silos, _parse_classes(text, len(sizes)), rng)
+        case "dirichlet", ":", text:
+            deals = _dirichlet_deals(sizes, silos, _parse_alpha(text), rng)
+        case _:
+            raise FedtctError(f"unknown split {split!r}: use one of {', '.join(SPLIT_FORMS)}")
+    minimum = max(1, min(MINIMUM_PER_SILO, len(labels) // (10 * silos)))
+    for counts in deals:
+        if counts.sum(axis=1).min() >= minimum:
+            return _deal(labels, counts, rng)
+    raise FedtctError(
+        f"however the {len(labels)} samples are dealt by {split!r}, some of the {silos} silos get fewer than "
+        f"{minimum}: use fewer silos, or a larger N or ALPHA"
+    )
+
+
+def _as_labels(y: torch.Tensor | NDArray[np.integer] | Sequence[int]) -> Ints:
+    labels = y.numpy(force=True) if isinstance(y, torch.Tensor) else np.asarray(y)
+    if labels.size == 0:
+        raise FedtctError("there are no samples to split: y is empty")
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise FedtctError(f"y must be a list of integer labels, not {labels.dtype} of shape {labels.shape}")
+    return labels.astype(np.int64)
+
+
+def _parse_classes(text: str, classes: int) -> int:
+    number = int(text) if text.isdecimal() else 0
+    if not 1 <= number <= classes:
+        raise FedtctError(f"split 'classes:{text}': N must be a whole number from 1 to {classes}")
+    return number
+
+
+def _parse_alpha(text: str) -> float:
+    try:
+        alpha = float(text)
+    except ValueError:
+        alpha = math.nan
+    low, high = ALPHA_RANGE
+    if not low <= alpha <= high:
+        raise FedtctError(f"split 'dirichlet:{text}': ALPHA must be a number from {low:g} to {high:g}")
+    return alpha
+
+
+def _class_deals(sizes: Ints, silos: int, per_silo: int, rng: np.random.Generator) -> Iterator[Ints]:
+    """Yield tables (silo, class) of sample counts in which each silo holds `per_silo` classes."""
+    for _ in range(MAX_DEALS // 100):  # the deals differ little: one that fails will mostly fail again
+        held = np.zeros((silos, len(sizes)), bool)
+        for silo in range(silos):
+            # The classes with the fewest holders so far, ties at random: none waits while another gains.
+            order = np.lexsort((rng.random(len(sizes)), held.sum(axis=0)))
+            held[silo, order[:per_silo]] = True
+        counts = np.zeros(held.shape, np.int64)
+        for label, size in enumerate(sizes):
+            holders = _shuffled(np.flatnonzero(held[:, label]), rng)  # parts differ by one: by chance
+            if len(holders):
+                counts[holders, label] = np.diff(np.arange(len(holders) + 1) * size // len(holders))
+        yield counts
+
+
+def _dirichlet_deals(sizes: Ints, silos: int, alpha: float, rng: np.random.Generator) -> Iterator[Ints]:
+    """Yield tables (silo, class) of sample counts in proportions drawn from Dirichlet(alpha).
+
+    The proportions are gamma variates over their sum, but for a small alpha these all underflow to 0.
+    So they are drawn as logarithms: if G ~ Gamma(alpha + 1) and U ~ Uniform(0, 1], then
+    G * U**(1 / alpha) ~ Gamma(alpha).
+    """
+    cells = silos * len(sizes)
+    batch = max(1, 100_000 // cells)
+    for _ in range(math.ceil(min(MAX_DEALS, MAX_VARIATES // cells + 1) / batch)):
+        shape = (batch, silos, len(sizes))
+        logs = np.log(rng.standard_gamma(alpha + 1, shape)) + np.log1p(-rng.random(shape)) / alpha
+        weights = np.exp(logs - logs.max(axis=1, keepdims=True))
+        ends = weights.cumsum(axis=1)
+        ends = np.rint(ends / ends[:, -1:] * sizes).astype(np.int64)
+        yield from np.diff(ends, axis=1, prepend=0)
+
+
+def _deal(labels: Ints, counts: Ints, rng: np.random.Generator) -> list[Ints]:
+    """Deal random samples of every class according to a table (silo, class) of counts."""
+    hands: list[list[Ints]] = [[] for _ in counts]
+    for label, column in zip(np.unique(labels), counts.T, strict=True):
+        shuffled = _shuffled(np.flatnonzero(labels == label), rng)
+        for hand, part in zip(hands, np.split(shuffled, column.cumsum()), strict=False):
+            hand.append(part)  # a last part, beyond all silos, is what a class without holders leaves
+    return [np.sort(np.concatenate(hand)) for hand in hands]
+
+
+def _shuffled(values: Ints, rng: np.random.Generator) -> Ints:
+    # Sorting plain uniform draws relies on the generator's bit stream alone, not on numpy's shuffling.
+    return values[np.argsort(rng.random(len(values)), kind="stable")]

@@ -1,0 +1,102 @@
+"""Ask every silo a question and collect the replies: all that an algorithm knows of where silos are."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from fedtct.models import NetworkSpec
+from fedtct.silo import Message
+from fedtct.training import Score
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a round took: bytes for each silo, and seconds."""
+
+    bytes_down: int = 0
+    bytes_up: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Replies:
+    """What the silos answered, in the order of the silos, and what it cost."""
+
+    messages: list[Message]
+    cost: Cost
+
+    def values(self, key: str) -> list[Any]:
+        """One entry of every reply."""
+        return [message[key] for message in self.messages]
+
+    def weights(self) -> list[float]:
+        """Each silo's share of the samples."""
+        counts = self.values("n")
+        return [n / sum(counts) for n in counts]
+
+    def average(self, key: str) -> Tensor:
+        """The mean of a tensor over silos, weighted by their samples."""
+        return weighted_sum(self.weights(), self.values(key))
+
+    def scores(self, prefix: str = "") -> list[Score] | None:
+        """How each silo rates the model it was sent; none if it was not asked to."""
+        if f"{prefix}samples" not in self.messages[0]:
+            return None
+        return [Score(*(m[prefix + field] for field in Score._fields)) for m in self.messages]
+
+
+def weighted_sum(weights: list[float], tensors: list[Tensor]) -> Tensor:
+    """Σ weight·tensor."""
+    total = tensors[0] * weights[0]
+    for weight, tensor in zip(weights[1:], tensors[1:], strict=True):
+        total.add_(tensor, alpha=weight)
+    return total
+
+
+class Federation(ABC):
+    """The silos one can ask."""
+
+    on_reply: Callable[[str, int, int], None] | None = None  # question, replies so far, silos
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many silos there are."""
+
+    @abstractmethod
+    def use(self, spec: NetworkSpec) -> None:
+        """Tell the silos which network they will work with."""
+
+    @abstractmethod
+    def deliver(self, question: str, message: Message) -> list[Message]:
+        """Bring a question to every silo and its reply back."""
+
+    @abstractmethod
+    def snapshot(self) -> dict[str, Tensor]:
+        """What silos of this process remember between rounds; empty where they keep it themselves."""
+
+    @abstractmethod
+    def restore(self, snapshot: dict[str, Tensor]) -> None:
+        """Put back what a snapshot holds."""
+
+    def ask(self, question: str, message: Message) -> Replies:
+        """One round: the question goes to every silo, and every silo replies."""
+        start = time.perf_counter()
+        messages = self.deliver(question, message)
+        seconds = time.perf_counter() - start
+        up = sum(size(m) for m in messages) // len(messages)
+        return Replies(messages, Cost(size(message), up, seconds))
+
+
+def size(message: Message) -> int:
+    """Bytes of a message's content: its tensors, eight for a number, one a character."""
+    total = 0
+    for value in message.values():
+        if isinstance(value, Tensor):
+            total += value.nbytes
+        else:
+            total += len(value) if isinstance(value, str) else 8
+    return total

@@ -1,0 +1,88 @@
+"""A federation whose silos live in this process: simulation, and the reference for every other engine."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from fedtct.errors import FedtctError
+from fedtct.federation.base import Cost, Federation, Replies
+from fedtct.models import NetworkSpec
+from fedtct.silo import Message, Silo
+
+
+class LocalFederation(Federation):
+    """Silos of this process, on one device."""
+
+    def __init__(self, silos: Sequence[Silo], device: torch.device | str = "auto") -> None:
+        if not silos:
+            raise FedtctError("there are no silos: give at least one")
+        self.silos = list(silos)
+        self.device = pick_device(device)
+        for index, silo in enumerate(self.silos):
+            silo.join(index, self.device)
+
+    def __len__(self) -> int:
+        return len(self.silos)
+
+    def use(self, spec: NetworkSpec) -> None:
+        """Silos take turns, so one network serves them all."""
+        network = spec.build(self.device)
+        for silo in self.silos:
+            silo.use(spec, network)
+
+    def deliver(self, question: str, message: Message) -> list[Message]:
+        """Ask one silo after another."""
+        message = {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in message.items()}
+        replies = []
+        for silo in self.silos:
+            replies.append(silo.answer(question, message))
+            if self.on_reply:
+                self.on_reply(question, len(replies), len(self.silos))
+        return replies
+
+    def snapshot(self) -> dict[str, Tensor]:
+        """Every silo's memory under names such as ``0/stage1/own``."""
+        return {
+            f"{silo.index}/{stage}/{name}": value
+            for silo in self.silos
+            for stage, memory in silo.memory.items()
+            for name, value in memory.items()
+        }
+
+    def restore(self, snapshot: dict[str, Tensor]) -> None:
+        """Give every silo its memory back."""
+        for silo in self.silos:
+            silo.memory = {}
+        for key, value in snapshot.items():
+            index, stage, name = key.split("/")
+            self.silos[int(index)].memory.setdefault(stage, {})[name] = value.to(self.device)
+
+    def pooled(self) -> "LocalFederation":
+        """All data in one place: no federation any more, but the bound that federations are held against."""
+        pool = Silo(torch.cat([s.x for s in self.silos]), torch.cat([s.y for s in self.silos]), name="pooled")
+        pool.held_x = torch.cat([s.held_x for s in self.silos])
+        pool.held_y = torch.cat([s.held_y for s in self.silos])
+        return _Pooled([pool], self.device)
+
+
+class _Pooled(LocalFederation):
+    """One silo with everything: nothing is communicated."""
+
+    def ask(self, question: str, message: Message) -> Replies:
+        replies = super().ask(question, message)
+        return replace(replies, cost=Cost(seconds=replies.cost.seconds))
+
+
+def pick_device(device: torch.device | str) -> torch.device:
+    """The device of that name; "auto" is a GPU if there is one."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError as error:
+        raise FedtctError(f"unknown device '{device}'. Use 'auto', 'cpu' or 'cuda'.") from error
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise FedtctError("device 'cuda' was asked for, but there is none here. Use 'auto' or 'cpu'.")
+    return chosen

@@ -1,0 +1,110 @@
+"""Sums over samples that determine a least-squares fit exactly: stage 2 in one round.
+
+With a leading constant feature, S = Σ z̃z̃ᵀ holds n, Σz and Σzzᵀ at once, and T = Σ z̃yᵀ holds Σy and Σzyᵀ. They are
+plain sums: silos' add up to those of the pooled data, however it was dealt.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedtct.tangent.features import Moments, Normaliser
+
+
+class Sums(NamedTuple):
+    """Sufficient statistics of least squares in float64."""
+
+    s: Tensor  # (d + 1, d + 1), constant feature first
+    t: Tensor  # (d + 1, outputs)
+    yy: float  # Σ |y|²
+
+    @classmethod
+    def zero(cls, d: int, outputs: int, device: torch.device | str = "cpu") -> "Sums":
+        """The sums over no samples."""
+        return cls(
+            torch.zeros(d + 1, d + 1, dtype=torch.float64, device=device),
+            torch.zeros(d + 1, outputs, dtype=torch.float64, device=device),
+            0.0,
+        )
+
+    def add(self, features: Tensor, y: Tensor) -> "Sums":
+        """Take in a batch of raw features and targets."""
+        z = torch.cat([features.new_ones(len(features), 1), features], 1).double()
+        self.s.addmm_(z.T, z)
+        self.t.addmm_(z.T, y.double())
+        return self._replace(yy=self.yy + float(y.double().square().sum()))
+
+    @classmethod
+    def total(cls, parts: list["Sums"]) -> "Sums":
+        """Everybody's sums together."""
+        return cls(sum_tensors([p.s for p in parts]), sum_tensors([p.t for p in parts]), sum(p.yy for p in parts))
+
+    def pack(self) -> Tensor:
+        """S is symmetric: only its upper triangle travels."""
+        rows, columns = torch.triu_indices(*self.s.shape, device=self.s.device)
+        return self.s[rows, columns]
+
+    @staticmethod
+    def unpack(packed: Tensor, size: int) -> Tensor:
+        """The symmetric matrix of a packed triangle."""
+        s = packed.new_zeros(size, size)
+        rows, columns = torch.triu_indices(size, size, device=packed.device)
+        s[rows, columns] = packed
+        s[columns, rows] = packed
+        return s
+
+    def moments(self) -> Moments:
+        """Count, mean and squared deviations of the features."""
+        n = float(self.s[0, 0])
+        mean = self.s[0, 1:] / n
+        m2 = (self.s.diagonal()[1:] - n * mean.square()).clamp_min(0)
+        return Moments(round(n), mean, m2)
+
+
+def sum_tensors(tensors: list[Tensor]) -> Tensor:
+    """Their sum."""
+    return torch.stack(tensors).sum(0)
+
+
+@dataclass(frozen=True)
+class RidgePath:
+    """Ridge regression on normalised features for every strength, from one eigendecomposition.
+
+    The bias is not penalised, so features and targets are centred and the bias put back at the end.
+    """
+
+    n: int
+    eigenvalues: Tensor  # of the features' covariance
+    q: Tensor
+    projected: Tensor  # qᵀ·cov(z, y)
+    target_mean: Tensor
+    target_variance: float  # summed over outputs
+
+    @classmethod
+    def of(cls, sums: Sums, normaliser: Normaliser) -> "RidgePath":
+        """Decompose the pooled, normalised covariance."""
+        n = float(sums.s[0, 0])
+        mean, scale = sums.s[0, 1:] / n, normaliser.scale.double()
+        covariance = (sums.s[1:, 1:] / n - torch.outer(mean, mean)) * torch.outer(scale, scale)
+        target_mean = sums.t[0] / n
+        cross = (sums.t[1:] / n - torch.outer(mean, target_mean)) * scale.unsqueeze(1)
+        eigenvalues, q = torch.linalg.eigh(covariance)
+        variance = sums.yy / n - float(target_mean.square().sum())
+        return cls(round(n), eigenvalues.clamp_min(0), q, q.T @ cross, target_mean, variance)
+
+    def weights(self, ridge: float, normaliser: Normaliser, mean: Tensor) -> Tensor:
+        """W with its bias in the last row, for features that ``normaliser`` has prepared."""
+        w = self.q @ (self.projected / (self.eigenvalues + ridge).unsqueeze(1))
+        # The normaliser centres by its own mean, in float32: what is left of the true mean goes into the bias.
+        rest = (mean - normaliser.mean.double()) * normaliser.scale.double()
+        return torch.cat([w, (self.target_mean - rest @ w).unsqueeze(0)])
+
+    def generalised_cross_validation(self, ridge: float) -> float:
+        """The GCV score: squared error over the squared share of degrees of freedom left."""
+        shrunk = self.eigenvalues / (self.eigenvalues + ridge)
+        fitted = (self.projected.square() / (self.eigenvalues + ridge).unsqueeze(1)).sum(1)
+        error = self.target_variance - float(((2 - shrunk) * fitted).sum())
+        freedom = 1 - (1 + float(shrunk.sum())) / self.n
+        return max(error, 0.0) / freedom**2 if freedom > 0 else float("inf")

@@ -1,0 +1,58 @@
+"""The names of models, and how each is built for a given input shape and number of classes."""
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from fedtct.errors import FedtctError
+from fedtct.models import dense
+from fedtct.models.resnet import Norm, ResNet18, batch_norm, group_norm
+from fedtct.models.simple_cnn import SimpleCNN
+
+Builder = Callable[[tuple[int, ...], int, str], nn.Module]
+
+
+def _image_shape(name: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
+    if len(shape) != 3:
+        raise FedtctError(
+            f"model '{name}' takes images (channels, height, width), the data has shape {shape}. "
+            "Use model 'mlp' or 'linear', or give an nn.Module of your own."
+        )
+    return shape[0], shape[1], shape[2]
+
+
+def _simple_cnn(shape: tuple[int, ...], classes: int, stem: str) -> nn.Module:
+    return SimpleCNN(*_image_shape("simple-cnn", shape), classes)
+
+
+def _resnet18(name: str, norm: Norm) -> Builder:
+    def build(shape: tuple[int, ...], classes: int, stem: str) -> nn.Module:
+        return ResNet18(_image_shape(name, shape)[0], classes, norm, stem)
+
+    return build
+
+
+MODELS: dict[str, Builder] = {
+    "linear": lambda shape, classes, stem: dense.linear(shape, classes),
+    "mlp": lambda shape, classes, stem: dense.mlp(shape, classes),
+    "simple-cnn": _simple_cnn,
+    "resnet18-bn": _resnet18("resnet18-bn", batch_norm),
+    "resnet18-gn": _resnet18("resnet18-gn", group_norm),
+}
+
+
+def check_model_name(name: str) -> None:
+    """Refuse a name that is not registered."""
+    if name not in MODELS:
+        raise FedtctError(f"unknown model '{name}'. Known models: {', '.join(MODELS)}; or give an nn.Module.")
+
+
+def build_module(
+    name: str, input_shape: tuple[int, ...], num_classes: int, *, seed: int = 0, stem: str = "small"
+) -> nn.Module:
+    """A registered model with weights drawn on the CPU from ``seed``: the same on every machine."""
+    check_model_name(name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return MODELS[name](input_shape, num_classes, stem)

@@ -1,0 +1,21 @@
+"""Random draws that depend on what they are for, not on when they are made.
+
+Every draw has its own generator, keyed by the run's seed and by words and numbers such as the round and the silo.
+A resumed run therefore needs no generator state, and silos may answer in any order.
+"""
+
+import zlib
+
+import numpy as np
+import torch
+
+
+def derive(seed: int, *key: str | int) -> int:
+    """A seed of its own for each key."""
+    words = [zlib.crc32(k.encode()) if isinstance(k, str) else k for k in key]
+    return int(np.random.SeedSequence([seed, *words]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def generator(seed: int, *key: str | int, device: torch.device | str = "cpu") -> torch.Generator:
+    """A generator of its own for each key. On the CPU, the default, it draws the same on every machine."""
+    return torch.Generator(device).manual_seed(derive(seed, *key))

@@ -1,0 +1,161 @@
+"""What a fit works with: the federation, the network they agreed on, the test data and the journal."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fedtct.errors import FedtctError
+from fedtct.federation import Federation, LocalFederation, Replies
+from fedtct.history import Checkpoint, Journal, Row, State
+from fedtct.models import InputSpec, Network, NetworkSpec
+from fedtct.models.pretrained import read_state_dict, stem_of
+from fedtct.silo import Silo, as_samples
+from fedtct.training import Score
+
+Silos = Sequence[Silo] | Federation
+
+
+class Test(NamedTuple):
+    """Test data on the server; never used for a choice."""
+
+    x: Tensor
+    y: Tensor
+
+
+@dataclass
+class Session:
+    """One fit from beginning to end."""
+
+    federation: Federation
+    spec: NetworkSpec
+    network: Network  # the server's copy
+    journal: Journal
+    test: Test | None
+    held_out: bool = field(default=False)  # every silo holds samples out
+
+    @classmethod
+    def open(
+        cls,
+        silos: Silos,
+        model: str | nn.Module | None,
+        *,
+        test: tuple[Tensor, Tensor] | None = None,
+        journal: Journal | None = None,
+        head: str | None = None,
+        init_weights: str | Path | None = None,
+        seed: int = 0,
+        pooled: bool = False,
+    ) -> "Session":
+        """Ask the silos what they hold, check that it fits together and agree on the network."""
+        if model is None:
+            raise FedtctError("no model was given: name one, or give an nn.Module, as the first argument")
+        state = read_state_dict(init_weights) if init_weights is not None else None
+        federation = silos if isinstance(silos, Federation) else LocalFederation(silos)
+        if pooled:
+            if not isinstance(federation, LocalFederation):
+                raise FedtctError("Centralized needs all data in one process: give it silos, not a federation")
+            federation = federation.pooled()
+        descriptions = federation.ask("describe", {})
+        inputs, num_classes = agree(descriptions)
+        spec = NetworkSpec(model, inputs, num_classes, head, stem_of(state) if state else "small")
+        federation.use(spec)
+        device = federation.device if isinstance(federation, LocalFederation) else torch.device("cpu")
+        network = spec.build(device, seed=seed, state=state)
+        held_out = all(descriptions.values("held"))
+        session = cls(federation, spec, network, journal or Journal(), None, held_out)
+        session.test = session.check_test(test)
+        return session
+
+    def check_test(self, test: tuple[Tensor, Tensor] | None) -> Test | None:
+        """Test data, refused if it does not look like the silos'."""
+        if test is None:
+            return None
+        x, y = as_samples(*test, "the test data")
+        self.spec.inputs.check(x, "the test data")
+        if int(y.max()) >= self.spec.num_classes:
+            raise FedtctError(f"the test data has label {int(y.max())}, the silos only {self.spec.num_classes} classes")
+        return Test(x.to(self.network.device), y.to(self.network.device))
+
+
+def agree(descriptions: Replies) -> tuple[InputSpec, int]:
+    """The inputs and the number of classes that all silos share; refused if a silo is of another kind."""
+    first = descriptions.messages[0]
+    shape, kind = tuple(first["shape"].tolist()), first["kind"]
+    for index, silo in enumerate(descriptions.messages[1:], start=1):
+        other = tuple(silo["shape"].tolist())
+        if other != shape:
+            raise FedtctError(f"silo {index} has samples of shape {other}, silo 0 of {shape}: they must be alike")
+        if silo["kind"] != kind:
+            raise FedtctError(f"silo {index} holds {silo['kind']} samples, silo 0 {kind}: they must be alike")
+    num_classes = 1 + max(int(labels.max()) for labels in descriptions.values("labels"))
+    if num_classes < 2:
+        raise FedtctError("all silos together have a single class, 0: there is nothing to learn")
+    if kind != "pixels":
+        return InputSpec(shape, getattr(torch, kind)), num_classes
+    count = sum(descriptions.values("pixels"))
+    total, square = sum(descriptions.values("sum")), sum(descriptions.values("square_sum"))
+    mean = total.double() / count
+    std = (square.double() / count - mean.square()).clamp_min(0).sqrt()
+    std = torch.where(std > 0, std, 255.0)
+    return (
+        InputSpec(shape, torch.uint8, tuple((mean / 255).tolist()), tuple((std / 255).tolist())),
+        num_classes,
+    )
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage's rounds, as the loop below needs to know them."""
+
+    name: str
+    rounds: int
+    round: Callable[[State, int], tuple[State, Replies]]
+    evaluate: Callable[[State], Replies]  # what the silos say about a state, without a round
+    test: Callable[[State], Score | None]
+    evaluate_every: int = 1
+    patience: int | None = None
+
+
+def run_rounds(session: Session, stage: Stage, state: State) -> State:
+    """Run a stage to its end, from its last checkpoint if there is one.
+
+    Silos rate a model when they receive it, so row r is complete once round r + 1 has been asked for: it describes the
+    model after r rounds, with the cost of the r-th. Rating costs no message of its own, except after the last round.
+    """
+    if stage.patience is not None and not session.held_out:
+        raise FedtctError("patience needs held-out samples to judge by: give every silo holdout=0.1, say")
+    journal, federation = session.journal, session.federation
+    at = journal.restore(stage.name) or Checkpoint(0, state)
+    if at.finished:
+        return at.state
+    federation.restore(at.silos)
+    journal.begin(stage.name, stage.rounds, at.round)
+    while at.round < stage.rounds:
+        state, replies = stage.round(at.state, at.round)
+        rated = at.round % stage.evaluate_every == 0
+        row = Row.of(stage.name, at.round, at.cost, replies, stage.test(at.state) if rated else None)
+        journal.record(row)
+        best = _best(at, row) if stage.patience is not None else {}
+        if stage.patience is not None and at.round - best["round"] >= stage.patience:
+            at = Checkpoint(at.round, best["state"], finished=True)
+            journal.save(stage.name, at)
+            return at.state
+        at = Checkpoint(at.round + 1, state, replies.cost, federation.snapshot(), best)
+        journal.save(stage.name, at)
+    row = Row.of(stage.name, at.round, at.cost, stage.evaluate(at.state), stage.test(at.state))
+    journal.record(row)
+    final = _best(at, row)["state"] if stage.patience is not None else at.state
+    journal.save(stage.name, Checkpoint(at.round, final, at.cost, finished=True))
+    return final
+
+
+def _best(at: Checkpoint, row: Row) -> dict[str, Any]:
+    """The best state so far by accuracy on held-out samples; the earlier one if equal."""
+    accuracy = row.holdout_accuracy
+    if accuracy is not None and (not at.best or accuracy > at.best["accuracy"]):
+        return {"accuracy": accuracy, "round": at.round, "state": at.state}
+    return at.best

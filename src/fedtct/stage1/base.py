@@ -1,0 +1,134 @@
+"""What all stage-1 algorithms share: their parameters, the question they ask, and how they are fitted."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from fedtct.classifier import Fit, NetworkClassifier
+from fedtct.errors import FedtctError
+from fedtct.federation import Federation, Replies
+from fedtct.history import Journal, State
+from fedtct.models import Weights
+from fedtct.session import Session, Silos, Stage, run_rounds
+from fedtct.silo import Message
+from fedtct.training import LocalPlan, Score, evaluate
+
+
+@dataclass(frozen=True)
+class Stage1(ABC):
+    """A federated optimiser of networks.
+
+    ``model`` is a registered name or an nn.Module. In each of ``rounds`` rounds a silo trains for ``local_epochs``
+    epochs of SGD on cross-entropy. ``trainable="last-layer"`` trains the head alone; ``init_weights`` is a file with a
+    state dict to start from; ``patience`` stops after so many rounds without a better accuracy on held-out samples.
+    """
+
+    model: str | nn.Module | None = None
+    _: KW_ONLY
+    rounds: int = 200
+    local_epochs: int = 5
+    batch_size: int = 64
+    lr: float = 0.1
+    weight_decay: float = 1e-5
+    augment: str = "none"
+    trainable: str = "all"
+    init_weights: str | Path | None = None
+    head: str | None = None
+    seed: int = 0
+    evaluate_every: int = 1
+    patience: int | None = None
+
+    pooled: ClassVar[bool] = False  # all data in one place: no federated algorithm, but a bound for them
+
+    def __post_init__(self) -> None:
+        if self.rounds < 0 or self.evaluate_every < 1:
+            raise FedtctError("rounds must not be negative and evaluate_every at least 1")
+        if self.patience is not None and self.patience < 1:
+            raise FedtctError(f"patience must be at least 1 round, not {self.patience}")
+        plan = LocalPlan(
+            self.local_epochs, self.batch_size, self.lr, self.weight_decay, 0.0, self.augment, self.trainable
+        )
+        plan.check()
+
+    @abstractmethod
+    def round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:
+        """Ask, combine, and return the new state."""
+
+    def start(self, weights: Weights) -> State:
+        """The server's state before the first round."""
+        return weights._asdict()
+
+    def question(self, state: State, number: int, *, prox: float = 0.0, correction: str = "none") -> Message:
+        """What a silo needs to know to train for a round."""
+        return {
+            "parameters": state["parameters"],
+            "buffers": state["buffers"],
+            "round": number,
+            "seed": self.seed,
+            "epochs": self.local_epochs,
+            "batch_size": self.batch_size,
+            "lr": self.lr,
+            "weight_decay": self.weight_decay,
+            "prox": prox,
+            "correction": correction,
+            "server_steps": float(state.get("server_steps", 0.0)),
+            "augment": self.augment,
+            "trainable": self.trainable,
+            "evaluate": number % self.evaluate_every == 0,
+        }
+
+    def fit(self, silos: Silos, test: tuple[Tensor, Tensor] | None = None, *, journal: Journal | None = None) -> Fit:
+        """Train across silos; ``test`` is only scored, never learnt or chosen from."""
+        session = self.open(silos, self.model, test, journal)
+        weights = self.run(session)
+        return Fit(NetworkClassifier(session.spec, weights, session.network.device), session.journal.history)
+
+    def open(
+        self,
+        silos: Silos,
+        model: str | nn.Module | None,
+        test: tuple[Tensor, Tensor] | None,
+        journal: Journal | None,
+    ) -> Session:
+        """Begin a fit of ``model`` with this algorithm's starting weights."""
+        return Session.open(
+            silos,
+            model,
+            test=test,
+            journal=journal,
+            head=self.head,
+            init_weights=self.init_weights,
+            seed=self.seed,
+            pooled=self.pooled,
+        )
+
+    def run(self, session: Session) -> Weights:
+        """All rounds; the network's final weights."""
+        federation, network = session.federation, session.network
+
+        def test(state: State) -> Score | None:
+            if session.test is None:
+                return None
+            network.load(_weights(state))
+            network.module.eval()
+            return evaluate(network, *session.test)
+
+        stage = Stage(
+            name="stage1",
+            rounds=self.rounds,
+            round=lambda state, number: self.round(federation, state, number),
+            evaluate=lambda state: federation.ask("evaluate", _weights(state)._asdict()),
+            test=test,
+            evaluate_every=self.evaluate_every,
+            patience=self.patience,
+        )
+        return _weights(run_rounds(session, stage, self.start(network.weights())))
+
+
+def _weights(state: State) -> Weights:
+    return Weights(state["parameters"], state["buffers"])

@@ -1,0 +1,40 @@
+"""FedAdam: the server takes the silos' mean change as a gradient for Adam (Reddi et al., 2021)."""
+
+from dataclasses import dataclass
+
+import torch
+
+from fedtct.errors import FedtctError
+from fedtct.federation import Federation, Replies
+from fedtct.history import State
+from fedtct.models import Weights
+from fedtct.stage1.base import Stage1
+
+
+@dataclass(frozen=True)
+class FedAdam(Stage1):
+    """FedAvg's question with Adam on the server; momenta and τ as the authors recommend."""
+
+    server_lr: float = 0.1
+    beta1: float = 0.9
+    beta2: float = 0.99
+    tau: float = 1e-3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.server_lr > 0 and self.tau > 0 and 0 <= self.beta1 < 1 and 0 <= self.beta2 < 1):
+            raise FedtctError("FedAdam needs server_lr > 0, tau > 0 and betas from 0 to below 1")
+
+    def start(self, weights: Weights) -> State:
+        """m = 0 and v = τ²."""
+        zero = torch.zeros_like(weights.parameters)
+        return weights._asdict() | {"m": zero, "v": zero + self.tau**2}
+
+    def round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:
+        """m ← β₁m + (1−β₁)Δ,  v ← β₂v + (1−β₂)Δ²,  w ← w + η·m/(√v + τ),  Δ the mean change."""
+        replies = federation.ask("train", self.question(state, number))
+        change = replies.average("parameters") - state["parameters"]
+        m = self.beta1 * state["m"] + (1 - self.beta1) * change
+        v = self.beta2 * state["v"] + (1 - self.beta2) * change.square()
+        w = state["parameters"] + self.server_lr * m / (v.sqrt() + self.tau)
+        return {"parameters": w, "buffers": replies.average("buffers"), "m": m, "v": v}, replies

@@ -1,0 +1,20 @@
+"""FedAvg: average what the silos learnt (McMahan et al., 2017)."""
+
+from dataclasses import dataclass
+
+from fedtct.federation import Federation, Replies
+from fedtct.history import State
+from fedtct.stage1.base import Stage1
+
+
+@dataclass(frozen=True)
+class FedAvg(Stage1):
+    """Every silo trains from the server's weights; the server averages, weighted by samples.
+
+    BatchNorm's running statistics are averaged with the weights.
+    """
+
+    def round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:
+        """w ← Σ (n_k/n)·w_k."""
+        replies = federation.ask("train", self.question(state, number))
+        return {"parameters": replies.average("parameters"), "buffers": replies.average("buffers")}, replies

@@ -1,0 +1,38 @@
+"""FedDyn: regularise every silo's loss so that its optimum agrees with everybody's (Acar et al., 2021)."""
+
+from dataclasses import dataclass
+
+import torch
+
+from fedtct.errors import FedtctError
+from fedtct.federation import Federation, Replies
+from fedtct.history import State
+from fedtct.models import Weights
+from fedtct.stage1.base import Stage1
+
+
+@dataclass(frozen=True)
+class FedDyn(Stage1):
+    """Silos minimise L_k(w) − ⟨g_k, w⟩ + (α/2)·|w − w_server|² and update their g_k.
+
+    The server keeps h = Σ (n_k/n)·g_k. With α = 0 both terms are off and it is FedAvg.
+    """
+
+    alpha: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.alpha < 0:
+            raise FedtctError(f"alpha must not be negative, it is {self.alpha}")
+
+    def start(self, weights: Weights) -> State:
+        """h = 0."""
+        return weights._asdict() | {"h": torch.zeros_like(weights.parameters)}
+
+    def round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:
+        """h ← h − α·(w̄ − w),  w ← w̄ − h/α,  with w̄ the average of the silos' weights."""
+        replies = federation.ask("train", self.question(state, number, prox=self.alpha, correction="feddyn"))
+        mean = replies.average("parameters")
+        h = state["h"] - self.alpha * (mean - state["parameters"])
+        w = mean - h / self.alpha if self.alpha else mean
+        return {"parameters": w, "buffers": replies.average("buffers"), "h": h}, replies

@@ -1,0 +1,146 @@
+"""What stage-2 methods share: convexifying, and rounds of local steps on the linear model."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+
+from fedtct.classifier import LinearModel
+from fedtct.errors import FedtctError
+from fedtct.federation import Replies
+from fedtct.history import Checkpoint, Row, State
+from fedtct.session import Session, Stage, run_rounds
+from fedtct.silo import squared_score
+from fedtct.tangent import Moments, Normaliser, Recipe, TangentMap
+from fedtct.training import Score, add
+
+STABLE_SHARE = 0.95  # of the step size at which steps begin to diverge; what lr="auto" takes
+
+
+class Stage2(ABC):
+    """A federated solver of the linear regression on tangent features."""
+
+    @abstractmethod
+    def run(self, session: Session, recipe: Recipe) -> LinearModel:
+        """The linear model and the normaliser of its features."""
+
+    def recipe(self, recipe: Recipe) -> Recipe:
+        """The features that this method works on, if they are not the ones it is offered."""
+        return recipe
+
+
+@dataclass(frozen=True)
+class Convexified:
+    """The linear problem that silos have prepared."""
+
+    normaliser: Normaliser
+    largest_eigenvalues: list[float]  # of each silo's Hessian
+    shares: list[float]  # of each silo in the samples
+
+
+def convexify(session: Session, recipe: Recipe) -> Convexified:
+    """Every silo builds its features; one round of statistics makes one normaliser for all, a second hands it out."""
+    federation, journal = session.federation, session.journal
+    journal.begin("convexify", 2, 0)
+    moments = federation.ask("moments", recipe._asdict())
+    merged = Moments.merge([Moments(*(m[f] for f in Moments._fields)) for m in moments.messages])
+    device = merged.mean.device
+    normaliser = Normaliser.of(merged) if recipe.normalize else Normaliser.identity(len(merged.mean), device)
+    prepared = federation.ask("normalise", normaliser._asdict())
+    if journal.restore("convexify") is None:  # a resumed run prepares its silos again, but has the rows already
+        for number, replies in enumerate([moments, prepared], start=1):
+            journal.record(Row.of("convexify", number, replies.cost, None, None))
+        journal.save("convexify", Checkpoint(2, {}, finished=True))
+    return Convexified(normaliser, prepared.values("largest_eigenvalue"), prepared.weights())
+
+
+@dataclass(frozen=True, kw_only=True)
+class IterativeRegression(Stage2):
+    """Rounds of ``steps`` full-batch local steps of size ``lr``, averaged by the server.
+
+    ``lr="auto"`` takes the largest step that is safe for every silo: each knows its own Hessian's largest eigenvalue.
+    """
+
+    rounds: int = 100
+    steps: int = 500
+    lr: float | Literal["auto"] = 5e-5
+    evaluate_every: int = 1
+    patience: int | None = None
+
+    correction: ClassVar[str] = "none"
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or self.steps < 1 or self.evaluate_every < 1:
+            raise FedtctError("stage 2 needs rounds, steps and evaluate_every of at least 1")
+        if self.lr != "auto" and not self.lr > 0:
+            raise FedtctError(f"stage 2's lr must be positive or 'auto', it is {self.lr}")
+
+    def run(self, session: Session, recipe: Recipe) -> LinearModel:
+        """W ← Σ (n_k/n)·W_k, round after round from W = 0."""
+        problem = convexify(session, recipe)
+        lr = self.step_size(problem)
+        federation, classes = session.federation, session.spec.num_classes
+
+        def ask(state: State, number: int) -> tuple[State, Replies]:
+            message = {
+                "w": state["w"],
+                "lr": lr,
+                "steps": self.steps,
+                "correction": self.correction,
+                "server_steps": self.steps,
+                "evaluate": number % self.evaluate_every == 0,
+            }
+            replies = federation.ask("regress", message)
+            return {"w": replies.average("w")}, replies
+
+        stage = Stage(
+            name="stage2",
+            rounds=self.rounds,
+            round=ask,
+            evaluate=lambda state: federation.ask("rate", {"w": state["w"]}),
+            test=LinearTest(session, recipe, problem.normaliser),
+            evaluate_every=self.evaluate_every,
+            patience=self.patience,
+        )
+        start = torch.zeros(len(problem.normaliser.mean) + 1, classes, device=session.network.device)
+        return LinearModel(problem.normaliser, run_rounds(session, stage, {"w": start})["w"])
+
+    def step_size(self, problem: Convexified) -> float:
+        """The step size, refused if some silo's steps would diverge: they do if lr·λmax ≥ 2."""
+        limit = 2 / max(problem.largest_eigenvalues)
+        return checked_step_size(self.lr, diverges_from=limit, safe=STABLE_SHARE * limit)
+
+
+def checked_step_size(lr: float | Literal["auto"], *, diverges_from: float, safe: float) -> float:
+    """``lr``, or the safe step for "auto"; an error that names the safe one if ``lr`` diverges."""
+    if lr == "auto":
+        return safe
+    if lr >= diverges_from:
+        raise FedtctError(
+            f"stage 2 diverges with lr={lr:.3g}: some silo's steps do from {diverges_from:.3g} on. "
+            f"The largest step size that works here is lr={safe:.3g}, which lr='auto' takes."
+        )
+    return lr
+
+
+class LinearTest:
+    """Scores linear models on the server's test data, whose features are computed once."""
+
+    def __init__(self, session: Session, recipe: Recipe, normaliser: Normaliser) -> None:
+        self.test = session.test
+        if self.test is None:
+            return
+        tangents = TangentMap(session.spec, recipe, session.network.device)
+        storage = torch.float16 if session.network.device.type == "cuda" else torch.float32
+        self.batches = [
+            (normaliser(tangents(x)).to(storage), y) for x, y in zip(*(t.split(500) for t in self.test), strict=True)
+        ]
+
+    def __call__(self, state: State) -> Score | None:
+        """The score of W, if there is test data."""
+        if self.test is None:
+            return None
+        return add([squared_score(z.to(state["w"]) @ state["w"], y) for z, y in self.batches])

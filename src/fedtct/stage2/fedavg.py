@@ -1,0 +1,13 @@
+"""FedAvg on the linear model: stage 2 without gradient correction, for comparison."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedtct.stage2.base import IterativeRegression
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvgRegression(IterativeRegression):
+    """Local steps, averaged. With many steps it stops short of the pooled solution when silos differ."""
+
+    correction: ClassVar[str] = "none"

@@ -1,0 +1,145 @@
+"""The feature map of stage 2 as a recipe that fits in a message, and the normaliser that all silos share."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from fedtct.errors import FedtctError
+from fedtct.models import Network, NetworkSpec, Weights
+from fedtct.seeds import generator
+from fedtct.tangent.gradients import choose_method, tangent_features
+
+# Below these a feature is a constant with rounding errors: relative to its mean, and to the typical feature.
+CONSTANT_TO_MEAN = 1e-5
+CONSTANT_TO_TYPICAL = 1e-8
+
+
+@dataclass(frozen=True)
+class TangentFeatures:
+    """Which tangent features stage 2 regresses on.
+
+    ``p`` coordinates are sampled (all, if the network has no more); ``seed`` draws them and the new head;
+    ``normalize=False`` leaves features as they are, for the paper's ablation.
+    """
+
+    p: int = 100_000
+    seed: int = 0
+    normalize: bool = True
+
+    def __post_init__(self) -> None:
+        if self.p < 1:
+            raise FedtctError(f"p must be at least 1, not {self.p}: it is the number of tangent features")
+
+    def recipe(self, weights: Weights) -> "Recipe":
+        """The feature map at these stage-1 weights."""
+        return Recipe(*weights, p=self.p, seed=self.seed, normalize=self.normalize)
+
+
+class Recipe(NamedTuple):
+    """All that a silo needs to build the same feature map as everybody else."""
+
+    parameters: Tensor
+    buffers: Tensor
+    p: int
+    seed: int
+    normalize: bool
+
+
+class TangentMap:
+    """Samples to tangent features: d logit₀ / d θ at p coordinates, with a fresh head of a single logit."""
+
+    def __init__(self, spec: NetworkSpec, recipe: Recipe, device: torch.device | str = "cpu") -> None:
+        network = spec.build(device)
+        network.load(Weights(recipe.parameters, recipe.buffers))
+        self.network = with_fresh_head(network, recipe.seed)
+        count = len(self.network.parameters)
+        chosen = torch.randperm(count, generator=generator(recipe.seed, "coordinates"))[: recipe.p]
+        self.coordinates = chosen.sort().values.to(device)
+        self._method: str | None = None
+
+    @property
+    def p(self) -> int:
+        """How many features there are."""
+        return len(self.coordinates)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Raw features, one row a sample."""
+        module, x = self.network.module, self.network.prepare(x)
+        if self._method is None and len(x):
+            self._method = choose_method(module, x[:1], self.coordinates)
+        return tangent_features(module, x, self.coordinates, method=self._method or "auto")
+
+
+def with_fresh_head(network: Network, seed: int) -> Network:
+    """The network with its head replaced by a single logit, drawn from the seed on the CPU."""
+    old = network.module.get_submodule(network.head)
+    assert isinstance(old, nn.Linear)
+    new = nn.Linear(old.in_features, 1, bias=old.bias is not None)
+    bound = old.in_features**-0.5
+    draws = generator(seed, "head")
+    with torch.no_grad():
+        for parameter in new.parameters():
+            parameter.uniform_(-bound, bound, generator=draws)
+    new.to(old.weight.dtype)
+    module: nn.Module = network.module
+    if network.head:
+        module.set_submodule(network.head, new)
+    else:  # the model is nothing but its head
+        module = new
+    return Network(module, network.head, network.inputs, network.device)
+
+
+class Moments(NamedTuple):
+    """Count, mean and sum of squared deviations of every feature, in float64."""
+
+    n: int
+    mean: Tensor
+    m2: Tensor
+
+    @classmethod
+    def of(cls, features: Tensor) -> "Moments":
+        """The moments of a matrix of features."""
+        parts = []
+        for rows in features.split(1024):
+            values = rows.double()
+            mean = values.mean(0)
+            parts.append(cls(len(rows), mean, (values - mean).square().sum(0)))
+        return cls.merge(parts)
+
+    @classmethod
+    def merge(cls, parts: list["Moments"]) -> "Moments":
+        """The moments of all samples together (Chan's formula): equal to those of the pooled data."""
+        n = sum(part.n for part in parts)
+        mean = sum((part.n / n * part.mean for part in parts), torch.zeros_like(parts[0].mean))
+        m2 = sum((p.m2 + p.n * (p.mean - mean).square() for p in parts), torch.zeros_like(mean))
+        return cls(n, mean, m2)
+
+
+class Normaliser(NamedTuple):
+    """Feature z becomes (z − mean)·scale; a near-constant feature has scale zero."""
+
+    mean: Tensor
+    scale: Tensor
+
+    @classmethod
+    def of(cls, moments: Moments) -> "Normaliser":
+        """Mean zero and variance one over all silos."""
+        std = (moments.m2 / moments.n).sqrt()
+        typical = std.square().mean().sqrt()
+        constant = (std <= CONSTANT_TO_MEAN * moments.mean.abs()) | (std <= CONSTANT_TO_TYPICAL * typical)
+        scale = torch.where(constant, 0.0, 1 / std)
+        return cls(moments.mean.float(), scale.float())
+
+    @classmethod
+    def identity(cls, p: int, device: torch.device | str = "cpu") -> "Normaliser":
+        """Leaves features as they are."""
+        return cls(torch.zeros(p, device=device), torch.ones(p, device=device))
+
+    def __call__(self, features: Tensor) -> Tensor:
+        """Normalised features with a last column of ones: the bias of the linear model, not normalised."""
+        result = features.new_ones(len(features), features.shape[1] + 1)
+        torch.sub(features, self.mean.to(features), out=result[:, :-1])
+        result[:, :-1] *= self.scale.to(features)
+        return result

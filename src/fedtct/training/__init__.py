@@ -1,0 +1,18 @@
+"""Training on one silo's data: the local update of stage 1, its corrections, and evaluation."""
+
+from fedtct.training.corrections import Correction, FedDynCorrection, Memory, ScaffoldCorrection
+from fedtct.training.evaluation import Score, add, cross_entropy_score, evaluate
+from fedtct.training.local_update import LocalPlan, local_update
+
+__all__ = [
+    "Correction",
+    "FedDynCorrection",
+    "LocalPlan",
+    "Memory",
+    "ScaffoldCorrection",
+    "Score",
+    "add",
+    "cross_entropy_score",
+    "evaluate",
+    "local_update",
+]

@@ -1,0 +1,64 @@
+"""What a silo remembers between rounds to correct its local gradient: SCAFFOLD's and FedDyn's terms.
+
+``before`` gives the term that is added to the local gradient this round; ``after`` updates the silo's memory with what
+the round did. Memory is a dict of tensors, so that any engine can store it.
+"""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+Memory = dict[str, Tensor]
+
+
+class Correction(Protocol):
+    """A silo's side of an algorithm with memory."""
+
+    def before(self, memory: Memory, server: Tensor) -> Tensor:
+        """The correction for a round that starts from the server's parameters."""
+
+    def after(self, memory: Memory, server: Tensor, local: Tensor, steps: int) -> None:
+        """Take in where the round ended."""
+
+
+class ScaffoldCorrection:
+    """SCAFFOLD, option II, with one model sent a round (algorithm 1 of the TCT paper).
+
+    The silo keeps h_k = c_k − c, its own mean gradient less everybody's. Its own follows from where its steps led;
+    everybody's from where the server went: c = (w_previous − w) / (server_steps·lr).
+    """
+
+    def __init__(self, lr: float, server_steps: float) -> None:
+        self.lr = lr
+        self.server_steps = server_steps
+
+    def before(self, memory: Memory, server: Tensor) -> Tensor:
+        """c − c_k; zero in a silo's first round."""
+        if memory:
+            mean_of_all = (memory.pop("server") - server) / (self.server_steps * self.lr)
+            memory["h"] = memory.pop("own") - mean_of_all
+        else:
+            memory["h"] = torch.zeros_like(server)
+        return -memory["h"]
+
+    def after(self, memory: Memory, server: Tensor, local: Tensor, steps: int) -> None:
+        """Remember c_k, the mean of the silo's gradients along its steps."""
+        memory["own"] = memory.pop("h") + (server - local) / (steps * self.lr)
+        memory["server"] = server.clone()
+
+
+class FedDynCorrection:
+    """FedDyn's running gradient g_k of the silo's regularised loss."""
+
+    def __init__(self, alpha: float) -> None:
+        self.alpha = alpha
+
+    def before(self, memory: Memory, server: Tensor) -> Tensor:
+        """−g_k."""
+        memory.setdefault("g", torch.zeros_like(server))
+        return -memory["g"]
+
+    def after(self, memory: Memory, server: Tensor, local: Tensor, steps: int) -> None:
+        """g_k ← g_k − α·(w_k − w)."""
+        memory["g"] = memory["g"] - self.alpha * (local - server)
