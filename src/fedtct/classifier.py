@@ -157,7 +157,7 @@ class TangentClassifier(Classifier):
         self._w = linear.w.to(device)
 
     def _batch_scores(self, x: Tensor) -> Tensor:
-        return self._normaliser(self.tangents(x)) @ self._w
+        return self._normaliser(self.tangents(x)).to(self._w) @ self._w
 
     def _tensors(self) -> dict[str, Tensor]:
         return {

@@ -4,7 +4,9 @@ Every draw has its own generator, keyed by the run's seed and by words and numbe
 A resumed run therefore needs no generator state, and silos may answer in any order.
 """
 
+import contextlib
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -14,6 +16,14 @@ def derive(seed: int, *key: str | int) -> int:
     """A seed of its own for each key."""
     words = [zlib.crc32(k.encode()) if isinstance(k, str) else k for k in key]
     return int(np.random.SeedSequence([seed, *words]).generate_state(1, np.uint64)[0] >> 1)
+
+
+@contextlib.contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Torch's own generators start from a seed for a while: dropout and its like draw from them."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
 
 
 def generator(seed: int, *key: str | int, device: torch.device | str = "cpu") -> torch.Generator:

@@ -64,11 +64,19 @@ class Session:
         spec = NetworkSpec(model, inputs, num_classes, head, stem_of(state) if state else "small")
         federation.use(spec)
         device = federation.device if isinstance(federation, LocalFederation) else torch.device("cpu")
-        network = spec.build(device, seed=seed, state=state)
+        precision = federation.precision if isinstance(federation, LocalFederation) else None
+        channels_last = device.type == "cuda"
+        network = spec.build(device, seed=seed, state=state, precision=precision, channels_last=channels_last)
+        check_outputs(network, num_classes)
         held_out = all(descriptions.values("held"))
         session = cls(federation, spec, network, journal or Journal(), None, held_out)
         session.test = session.check_test(test)
         return session
+
+    def need_holdout(self, purpose: str) -> None:
+        """Refuse a choice that there are no held-out samples for."""
+        if not self.held_out:
+            raise FedtctError(f"{purpose} needs held-out samples to judge by: give every silo holdout=0.1, say")
 
     def check_test(self, test: tuple[Tensor, Tensor] | None) -> Test | None:
         """Test data, refused if it does not look like the silos'."""
@@ -107,6 +115,19 @@ def agree(descriptions: Replies) -> tuple[InputSpec, int]:
     )
 
 
+@torch.no_grad()
+def check_outputs(network: Network, num_classes: int) -> None:
+    """Refuse a model that cannot take the silos' samples or does not give a logit for each class."""
+    inputs = network.inputs
+    network.module.eval()
+    try:
+        shape = tuple(network(torch.zeros(1, *inputs.shape, dtype=inputs.dtype)).shape)
+    except Exception as error:
+        raise FedtctError(f"the model cannot take {inputs.dtype} samples of shape {inputs.shape}: {error}") from error
+    if shape != (1, num_classes):
+        raise FedtctError(f"the model gives {shape} for one sample, not (1, {num_classes}): a logit for each class")
+
+
 @dataclass(frozen=True)
 class Stage:
     """A stage's rounds, as the loop below needs to know them."""
@@ -126,8 +147,8 @@ def run_rounds(session: Session, stage: Stage, state: State) -> State:
     Silos rate a model when they receive it, so row r is complete once round r + 1 has been asked for: it describes the
     model after r rounds, with the cost of the r-th. Rating costs no message of its own, except after the last round.
     """
-    if stage.patience is not None and not session.held_out:
-        raise FedtctError("patience needs held-out samples to judge by: give every silo holdout=0.1, say")
+    if stage.patience is not None:
+        session.need_holdout("patience")
     journal, federation = session.journal, session.federation
     at = journal.restore(stage.name) or Checkpoint(0, state)
     if at.finished:

@@ -19,6 +19,7 @@ from fedtct.tangent import Moments, Normaliser, Recipe, TangentMap
 from fedtct.training import (
     Correction,
     FedDynCorrection,
+    Job,
     LocalPlan,
     Memory,
     ScaffoldCorrection,
@@ -110,10 +111,13 @@ class Silo:
 
     def train(self, message: Message) -> Message:
         """Local training from the server's weights."""
-        network, m = self.network, message
-        network.load(Weights(m["parameters"], m["buffers"]))
-        reply = self._score_network() if m["evaluate"] else {}
-        server = network.parameters.clone()
+        rating, job = self.begin_training(message)
+        return rating | self.end_training(message, job, local_update(self.network, job))
+
+    def begin_training(self, message: Message) -> tuple[Message, Job]:
+        """Rate the server's weights if asked to, and lay out the work; an engine may do several silos' at once."""
+        m, start = message, Weights(message["parameters"], message["buffers"])
+        rating = self.evaluate(m) if m["evaluate"] else {}
         plan = LocalPlan(
             epochs=m["epochs"],
             batch_size=m["batch_size"],
@@ -124,17 +128,25 @@ class Silo:
             trainable=m["trainable"],
         )
         correction, memory = _correction(m), self.memory.setdefault("stage1", {})
-        term = correction.before(memory, server) if correction else None
+        term = correction.before(memory, start.parameters) if correction else None
         seed = derive(m["seed"], "train", m["round"], self.index)
-        steps = local_update(network, self.x, self.y, plan, seed, term)
+        return rating, Job(self.index, self.x, self.y, start, plan, seed, term)
+
+    def end_training(self, message: Message, job: Job, local: Weights) -> Message:
+        """Remember what the algorithm needs remembered, and reply."""
+        steps = job.plan.steps(len(self))
+        correction = _correction(message)
         if correction:
-            correction.after(memory, server, network.parameters, steps)
-        return reply | {"n": len(self), "steps": steps} | network.weights()._asdict()
+            correction.after(self.memory["stage1"], job.start.parameters, local.parameters, steps)
+        return {"n": len(self), "steps": steps} | local._asdict()
 
     def evaluate(self, message: Message) -> Message:
         """How good these weights are here."""
-        self.network.load(Weights(message["parameters"], message["buffers"]))
-        return self._score_network() | {"n": len(self)}
+        network = self.network
+        network.load(Weights(message["parameters"], message["buffers"]))
+        network.module.eval()
+        train, held = evaluate(network, self.x, self.y), evaluate(network, self.held_x, self.held_y)
+        return _score_reply(train, held) | {"n": len(self)}
 
     # Convexify and stage 2
 
@@ -197,10 +209,6 @@ class Silo:
         recipe = Recipe(**{field: message[field] for field in Recipe._fields})
         return TangentMap(self.spec, recipe, self.network.device)
 
-    def _score_network(self) -> Message:
-        self.network.module.eval()
-        return _score_reply(evaluate(self.network, self.x, self.y), evaluate(self.network, self.held_x, self.held_y))
-
 
 class _Features:
     """A silo's tangent features, raw at first and then normalised and decomposed."""
@@ -221,7 +229,7 @@ class _Features:
 
     def rate(self, w: Tensor, scores: Tensor | None = None) -> Message:
         scores = self.regression.scores(w) if scores is None else scores
-        held = NOTHING if self.held_z is None else squared_score(self.held_z @ w, self.silo.held_y)
+        held = NOTHING if self.held_z is None else squared_score(self.held_z.to(w) @ w, self.silo.held_y)
         return _score_reply(squared_score(scores, self.silo.y), held)
 
 
@@ -240,19 +248,23 @@ def as_samples(
     x: Tensor | np.ndarray[Any, Any], y: Tensor | np.ndarray[Any, Any] | list[int], whose: str
 ) -> tuple[Tensor, Tensor]:
     """Tensors of samples and labels, refused if they cannot be learnt from."""
-    x, y = torch.as_tensor(x), torch.as_tensor(y)
-    if len(y) == 0:
+    try:
+        x, y = torch.as_tensor(x), torch.as_tensor(y)
+    except (TypeError, ValueError) as error:
+        raise FedtctError(f"{whose}: samples and labels must be arrays of numbers ({error})") from error
+    if y.numel() == 0:
         raise FedtctError(f"{whose} is empty: a silo needs at least one sample")
+    if y.ndim != 1 or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
+        raise FedtctError(f"{whose}: y must be a vector of integer labels, it is {y.dtype} {tuple(y.shape)}")
     if x.ndim < 2 or len(x) != len(y):
         raise FedtctError(f"{whose}: x has shape {tuple(x.shape)} for {len(y)} labels; it needs a row a label")
-    if y.ndim != 1 or y.is_floating_point() or y.dtype == torch.bool:
-        raise FedtctError(f"{whose}: y must be a vector of integer labels, it is {y.dtype} {tuple(y.shape)}")
+    x, y = x.float() if x.is_floating_point() else x, y.long()
     if int(y.min()) < 0:
         raise FedtctError(f"{whose}: labels start at 0, there is a label {int(y.min())}")
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         bad = int((~torch.isfinite(x.flatten(1)).all(1)).sum())
         raise FedtctError(f"{whose}: {bad} of {len(x)} samples hold NaN or infinite values: mend or drop them")
-    return x.float() if x.is_floating_point() else x, y.long()
+    return x, y
 
 
 def _correction(message: Message) -> Correction | None:

@@ -33,6 +33,7 @@ class TCT:
         """Train across silos; ``test`` is only scored, never learnt or chosen from."""
         model = self.model if self.model is not None else self.stage1.model
         session = self.stage1.open(silos, model, test, journal)
+        self.stage2.check(session)
         network = self.stage1.run(session)  # train
         recipe = self.stage2.recipe(self.features.recipe(network))  # convexify
         linear = self.stage2.run(session, recipe)  # train

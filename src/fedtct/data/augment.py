@@ -1,6 +1,10 @@
-"""Random changes to training images, drawn anew for every batch."""
+"""Random changes to training images: drawn for a whole epoch at once, applied a batch at a time.
+
+Drawn apart from being applied, the changes are the same on every device, and a captured GPU graph can read them.
+"""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -8,30 +12,39 @@ from torch.nn import functional
 
 from fedtct.errors import FedtctError
 
+PADDING = 4
 
-def crop_flip(x: Tensor, generator: torch.Generator, padding: int = 4) -> Tensor:
-    """Shift every image of an NCHW batch by up to `padding` pixels and mirror it half of the time.
 
-    The shift is a crop of the original size out of the image with `padding` zeros on each side. Random
-    draws are made on the generator's device; the result is on the device of `x` and has its type.
+class Augmentation(NamedTuple):
+    """How to draw a change for each of n samples, and how to apply a batch's draws to it."""
+
+    draw: Callable[[int, torch.Generator], Tensor]
+    apply: Callable[[Tensor, Tensor], Tensor]
+
+
+def draw_crop_flip(n: int, generator: torch.Generator) -> Tensor:
+    """Top, left and mirrored, one row an image."""
+    shifts = torch.randint(2 * PADDING + 1, (n, 2), generator=generator, device=generator.device)
+    mirrored = torch.randint(2, (n, 1), generator=generator, device=generator.device)
+    return torch.cat([shifts, mirrored], 1)
+
+
+def crop_flip(x: Tensor, draws: Tensor) -> Tensor:
+    """Shift every image of an NCHW batch by up to ``PADDING`` pixels and mirror some.
+
+    The shift is a crop of the original size out of the image with zeros on each side.
     """
     if x.ndim != 4:
         raise FedtctError(f"crop-flip needs images (N, C, H, W), not a tensor of shape {tuple(x.shape)}")
-    if padding < 0:
-        raise FedtctError(f"padding must be 0 or more, not {padding}")
     n, channels, height, width = x.shape
-
-    def draw(values: int) -> Tensor:
-        draws = torch.randint(values, (n, 1), generator=generator, device=generator.device)
-        return draws.to(x.device)
 
     def count(length: int) -> Tensor:
         return torch.arange(length, device=x.device)
 
-    top, left, mirrored = draw(2 * padding + 1), draw(2 * padding + 1), draw(2).bool()
+    top, left, mirrored = draws.unsqueeze(2).unbind(1)
     rows = top + count(height)
-    columns = left + torch.where(mirrored, count(width).flip(0), count(width))
-    padded = functional.pad(x, (padding,) * 4)
+    columns = left + torch.where(mirrored.bool(), count(width).flip(0), count(width))
+    padded = functional.pad(x, (PADDING,) * 4)
     return padded[
         count(n)[:, None, None, None],
         count(channels)[:, None, None],
@@ -40,7 +53,7 @@ def crop_flip(x: Tensor, generator: torch.Generator, padding: int = 4) -> Tensor
     ]
 
 
-AUGMENTATIONS: dict[str, Callable[[Tensor, torch.Generator], Tensor] | None] = {
+AUGMENTATIONS: dict[str, Augmentation | None] = {
     "none": None,
-    "crop-flip": crop_flip,
+    "crop-flip": Augmentation(draw_crop_flip, crop_flip),
 }

@@ -10,16 +10,23 @@ from fedtct.errors import FedtctError
 from fedtct.federation.base import Cost, Federation, Replies
 from fedtct.models import NetworkSpec
 from fedtct.silo import Message, Silo
+from fedtct.training.graphs import GraphTrainer
 
 
 class LocalFederation(Federation):
-    """Silos of this process, on one device."""
+    """Silos of this process, on one device.
 
-    def __init__(self, silos: Sequence[Silo], device: torch.device | str = "auto") -> None:
+    On a GPU they train side by side. ``precision`` is that of training: "fp32", "bf16", or "auto" for bf16 on a GPU.
+    """
+
+    def __init__(self, silos: Sequence[Silo], device: torch.device | str = "auto", *, precision: str = "auto") -> None:
         if not silos:
             raise FedtctError("there are no silos: give at least one")
         self.silos = list(silos)
         self.device = pick_device(device)
+        self._asked_precision = precision
+        self.precision = pick_precision(precision, self.device)
+        self.trainer: GraphTrainer | None = None
         for index, silo in enumerate(self.silos):
             silo.join(index, self.device)
 
@@ -27,20 +34,32 @@ class LocalFederation(Federation):
         return len(self.silos)
 
     def use(self, spec: NetworkSpec) -> None:
-        """Silos take turns, so one network serves them all."""
-        network = spec.build(self.device)
+        """Silos take turns, so one network serves them all; trained side by side they have one each."""
+        on_gpu = self.device.type == "cuda"
+        network = spec.build(self.device, precision=self.precision, channels_last=on_gpu)
         for silo in self.silos:
             silo.use(spec, network)
+        self.trainer = GraphTrainer(spec, self.device, self.precision) if on_gpu else None
 
     def deliver(self, question: str, message: Message) -> list[Message]:
         """Ask one silo after another."""
         message = {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in message.items()}
+        if question == "train" and self.trainer is not None:
+            return self._train_side_by_side(self.trainer, message)
         replies = []
         for silo in self.silos:
             replies.append(silo.answer(question, message))
             if self.on_reply:
                 self.on_reply(question, len(replies), len(self.silos))
         return replies
+
+    def _train_side_by_side(self, trainer: GraphTrainer, message: Message) -> list[Message]:
+        begun = [silo.begin_training(message) for silo in self.silos]
+        trained = trainer.train([job for _, job in begun])
+        return [
+            rating | silo.end_training(message, job, weights)
+            for silo, (rating, job), weights in zip(self.silos, begun, trained, strict=True)
+        ]
 
     def snapshot(self) -> dict[str, Tensor]:
         """Every silo's memory under names such as ``0/stage1/own``."""
@@ -64,7 +83,7 @@ class LocalFederation(Federation):
         pool = Silo(torch.cat([s.x for s in self.silos]), torch.cat([s.y for s in self.silos]), name="pooled")
         pool.held_x = torch.cat([s.held_x for s in self.silos])
         pool.held_y = torch.cat([s.held_y for s in self.silos])
-        return _Pooled([pool], self.device)
+        return _Pooled([pool], self.device, precision=self._asked_precision)
 
 
 class _Pooled(LocalFederation):
@@ -86,3 +105,11 @@ def pick_device(device: torch.device | str) -> torch.device:
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise FedtctError("device 'cuda' was asked for, but there is none here. Use 'auto' or 'cpu'.")
     return chosen
+
+
+def pick_precision(precision: str, device: torch.device) -> torch.dtype | None:
+    """The precision that forward passes are cast to; none for that of the weights."""
+    known = {"auto": torch.bfloat16 if device.type == "cuda" else None, "fp32": None, "bf16": torch.bfloat16}
+    if precision not in known:
+        raise FedtctError(f"unknown precision '{precision}'. Known: {', '.join(known)}")
+    return known[precision]

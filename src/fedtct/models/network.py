@@ -51,7 +51,15 @@ class NetworkSpec:
     head: str | None = None
     stem: str = "small"
 
-    def build(self, device: torch.device | str = "cpu", *, seed: int = 0, state: StateDict | None = None) -> "Network":
+    def build(
+        self,
+        device: torch.device | str = "cpu",
+        *,
+        seed: int = 0,
+        state: StateDict | None = None,
+        precision: torch.dtype | None = None,
+        channels_last: bool = False,
+    ) -> "Network":
         """The network on a device, with weights from ``state``, else its own, else drawn from ``seed``."""
         if isinstance(self.model, nn.Module):
             module = copy.deepcopy(self.model)
@@ -65,48 +73,96 @@ class NetworkSpec:
             )
         if state is not None:
             load_state_dict(module, state, head)
-        return Network(module, head, self.inputs, device)
+        return Network(module, head, self.inputs, device, precision=precision, channels_last=channels_last)
 
 
 class Network:
-    """A module on a device with flat parameters, flat gradients and flat buffers."""
+    """A module on a device with flat parameters, flat gradients and flat buffers.
 
-    def __init__(self, module: nn.Module, head: str, inputs: InputSpec, device: torch.device | str = "cpu") -> None:
+    ``precision`` is that of the forward pass, if it is another than the parameters'. With ``channels_last`` the
+    convolutions' weights lie in memory as the fast kernels want them; weights that come and go do not show it.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        head: str,
+        inputs: InputSpec,
+        device: torch.device | str = "cpu",
+        *,
+        precision: torch.dtype | None = None,
+        channels_last: bool = False,
+    ) -> None:
         self.module = module.to(device)
-        self.head = head
-        self.inputs = inputs
-        self.device = torch.device(device)
-        # A view a channel, so that normalising broadcasts over (n, c, h, w).
-        view = (1, -1) + (1,) * (len(inputs.shape) - 1)
-        self._mean = torch.tensor(inputs.mean, device=device).view(view) if inputs.mean else None
-        self._std = torch.tensor(inputs.std, device=device).view(view) if inputs.std else None
-        parameters = list(self.module.parameters())
-        self.parameters = _gather(parameters)
+        self.head, self.inputs, self.device = head, inputs, torch.device(device)
+        self.precision, self.channels_last = precision, channels_last
+        self._set_pixel_scale()
+        tensors = list(self.module.parameters())
+        self.shapes = [p.shape for p in tensors]
+        self.parameters = self.to_memory(_flatten(tensors, self.device))
         self.gradient = torch.zeros_like(self.parameters)
-        for parameter, grad in zip(parameters, _views(self.gradient, parameters), strict=True):
-            parameter.grad = grad
-        self.buffers = _gather([b for b in self.module.buffers() if b.is_floating_point()])
+        for parameter, w, g in zip(tensors, self.views(self.parameters), self.views(self.gradient), strict=True):
+            parameter.data, parameter.grad = w, g
+        buffers = [b for b in self.module.buffers() if b.is_floating_point()]
+        self.buffers = _flatten(buffers, self.device)
+        for buffer, piece in zip(buffers, self.buffers.split([b.numel() for b in buffers] or [0]), strict=False):
+            buffer.data = piece.view(buffer.shape)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Logits of raw samples."""
-        logits: Tensor = self.module(self.prepare(x))
-        return logits
+        x = self.prepare(x)
+        if self.channels_last and x.ndim == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        if self.precision is None:
+            logits: Tensor = self.module(x)
+            return logits
+        # Without its cache, because a captured graph must cast the weights anew at every replay.
+        with torch.autocast(self.device.type, self.precision, cache_enabled=False):
+            logits = self.module(x)
+        return logits.to(self.parameters.dtype)
 
     def prepare(self, x: Tensor) -> Tensor:
         """Raw samples as the module wants them: pixels scaled and normalised, other data as it is."""
         x = x.to(self.device)
-        if self._mean is None or self._std is None:
-            return x.to(self.parameters.dtype) if x.is_floating_point() else x
-        return (x.to(self.parameters.dtype) / 255 - self._mean) / self._std
+        if self._scale is not None:
+            return torch.addcmul(self._shift, x.to(self.parameters.dtype), self._scale)
+        return x.to(self.parameters.dtype) if x.is_floating_point() else x
 
     def load(self, weights: Weights) -> None:
         """Take these weights."""
-        self.parameters.copy_(weights.parameters)
+        sizes, own = [len(v) for v in weights], [len(self.parameters), len(self.buffers)]
+        if sizes != own:
+            raise FedtctError(f"these weights do not fit the model: (parameters, buffers) are {sizes}, not {own}")
+        self.parameters.copy_(self.to_memory(weights.parameters.to(self.device)))
         self.buffers.copy_(weights.buffers)
 
     def weights(self) -> Weights:
         """A copy of the present weights."""
-        return Weights(self.parameters.clone(), self.buffers.clone())
+        if not self.channels_last:
+            return Weights(self.parameters.clone(), self.buffers.clone())
+        flat = torch.cat([view.reshape(-1) for view in self.views(self.parameters)])
+        return Weights(flat, self.buffers.clone())
+
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """A vector that lies in memory as the parameters do, as tensors of the parameters' shapes."""
+        pieces = flat.split([shape.numel() for shape in self.shapes])
+        return [self._view(piece, shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
+
+    def to_memory(self, flat: Tensor) -> Tensor:
+        """A vector in the order of module.parameters(), as the parameters lie in memory."""
+        if not self.channels_last:
+            return flat
+        result = torch.empty_like(flat)
+        pieces = flat.split([shape.numel() for shape in self.shapes])
+        for view, piece in zip(self.views(result), pieces, strict=True):
+            view.copy_(piece.view(view.shape))
+        return result
+
+    def set_training(self, trainable: str) -> None:
+        """Training mode for ``"all"``; for ``"last-layer"`` all but the head is frozen, running statistics too."""
+        self.module.train(trainable == "all")
+        self.module.requires_grad_(trainable == "all")
+        self.module.get_submodule(self.head).requires_grad_(True)
 
     def head_slice(self) -> slice:
         """Where the head's parameters lie in the flat vector."""
@@ -117,6 +173,22 @@ class Network:
                 positions.append((start, start + parameter.numel()))
             start += parameter.numel()
         return slice(positions[0][0], positions[-1][1])
+
+    def _view(self, piece: Tensor, shape: torch.Size) -> Tensor:
+        if self.channels_last and len(shape) == 4:
+            outputs, inputs, height, width = shape
+            return piece.view(outputs, height, width, inputs).permute(0, 3, 1, 2)
+        return piece.view(shape)
+
+    def _set_pixel_scale(self) -> None:
+        """(pixel / 255 − mean) / std, as one product and one sum a channel."""
+        self._scale: Tensor | None = None
+        if self.inputs.mean:
+            view = (1, -1) + (1,) * (len(self.inputs.shape) - 1)
+            mean = torch.tensor(self.inputs.mean, dtype=torch.float64)
+            std = torch.tensor(self.inputs.std, dtype=torch.float64)
+            self._scale = (1 / (255 * std)).float().view(view).to(self.device)
+            self._shift = (-mean / std).float().view(view).to(self.device)
 
 
 def find_head(module: nn.Module, name: str | None = None) -> str:
@@ -129,14 +201,5 @@ def find_head(module: nn.Module, name: str | None = None) -> str:
     return name if name is not None else list(layers)[-1]
 
 
-def _gather(tensors: Sequence[Tensor]) -> Tensor:
-    """Move tensors into one vector, leaving views of it in their place."""
-    flat = torch.cat([t.detach().reshape(-1) for t in tensors]) if tensors else torch.zeros(0)
-    for tensor, view in zip(tensors, _views(flat, tensors), strict=True):
-        tensor.data = view
-    return flat
-
-
-def _views(flat: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    pieces = flat.split([t.numel() for t in like]) if like else ()
-    return [piece.view(t.shape) for piece, t in zip(pieces, like, strict=True)]
+def _flatten(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
+    return torch.cat([t.detach().reshape(-1) for t in tensors]) if tensors else torch.zeros(0, device=device)

@@ -1,0 +1,1 @@
+"""Runs as folders: configuration, checkpoints, metrics, resuming, and several runs compared."""

@@ -50,6 +50,8 @@ class Stage1(ABC):
             raise FedtctError("rounds must not be negative and evaluate_every at least 1")
         if self.patience is not None and self.patience < 1:
             raise FedtctError(f"patience must be at least 1 round, not {self.patience}")
+        if self.seed < 0:
+            raise FedtctError(f"seed must not be negative, it is {self.seed}")
         plan = LocalPlan(
             self.local_epochs, self.batch_size, self.lr, self.weight_decay, 0.0, self.augment, self.trainable
         )

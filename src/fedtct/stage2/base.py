@@ -23,6 +23,9 @@ STABLE_SHARE = 0.95  # of the step size at which steps begin to diverge; what lr
 class Stage2(ABC):
     """A federated solver of the linear regression on tangent features."""
 
+    def check(self, session: Session) -> None:  # noqa: B027 (there may be nothing to refuse)
+        """Refuse what cannot work with these silos; called before stage 1, so that no work is lost."""
+
     @abstractmethod
     def run(self, session: Session, recipe: Recipe) -> LinearModel:
         """The linear model and the normaliser of its features."""
@@ -39,6 +42,7 @@ class Convexified:
     normaliser: Normaliser
     largest_eigenvalues: list[float]  # of each silo's Hessian
     shares: list[float]  # of each silo in the samples
+    test: LinearTest
 
 
 def convexify(session: Session, recipe: Recipe) -> Convexified:
@@ -54,7 +58,8 @@ def convexify(session: Session, recipe: Recipe) -> Convexified:
         for number, replies in enumerate([moments, prepared], start=1):
             journal.record(Row.of("convexify", number, replies.cost, None, None))
         journal.save("convexify", Checkpoint(2, {}, finished=True))
-    return Convexified(normaliser, prepared.values("largest_eigenvalue"), prepared.weights())
+    test = LinearTest(session, recipe, normaliser)
+    return Convexified(normaliser, prepared.values("largest_eigenvalue"), prepared.weights(), test)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +83,17 @@ class IterativeRegression(Stage2):
         if self.lr != "auto" and not self.lr > 0:
             raise FedtctError(f"stage 2's lr must be positive or 'auto', it is {self.lr}")
 
+    def check(self, session: Session) -> None:
+        """Patience judges by held-out samples."""
+        if self.patience is not None:
+            session.need_holdout("patience")
+
     def run(self, session: Session, recipe: Recipe) -> LinearModel:
-        """W ← Σ (n_k/n)·W_k, round after round from W = 0."""
-        problem = convexify(session, recipe)
+        """Prepare the linear problem, then solve it."""
+        return self.solve(session, convexify(session, recipe))
+
+    def solve(self, session: Session, problem: Convexified) -> LinearModel:
+        """W ← Σ (n_k/n)·W_k, round after round from W = 0. A prepared problem may be solved in several ways."""
         lr = self.step_size(problem)
         federation, classes = session.federation, session.spec.num_classes
 
@@ -101,7 +114,7 @@ class IterativeRegression(Stage2):
             rounds=self.rounds,
             round=ask,
             evaluate=lambda state: federation.ask("rate", {"w": state["w"]}),
-            test=LinearTest(session, recipe, problem.normaliser),
+            test=problem.test,
             evaluate_every=self.evaluate_every,
             patience=self.patience,
         )

@@ -36,10 +36,13 @@ class Ridge(Stage2):
         if self.ridge not in ("gcv", "holdout") and not (isinstance(self.ridge, float | int) and self.ridge > 0):
             raise FedtctError(f"ridge must be positive, 'gcv' or 'holdout', it is {self.ridge}")
 
+    def check(self, session: Session) -> None:
+        """A strength chosen on held-out samples needs some."""
+        if self.ridge == "holdout":
+            session.need_holdout("ridge='holdout'")
+
     def run(self, session: Session, recipe: Recipe) -> LinearModel:
         """One round of sums; everything else happens on the server."""
-        if self.ridge == "holdout" and not session.held_out:
-            raise FedtctError("ridge='holdout' needs held-out samples: give every silo holdout=0.1, or take 'gcv'")
         journal = session.journal
         if (done := journal.restore("stage2")) is not None:
             return LinearModel(Normaliser(done.state["mean"], done.state["scale"]), done.state["w"])

@@ -31,9 +31,13 @@ class TangentFeatures:
     def __post_init__(self) -> None:
         if self.p < 1:
             raise FedtctError(f"p must be at least 1, not {self.p}: it is the number of tangent features")
+        if self.seed < 0:
+            raise FedtctError(f"seed must not be negative, it is {self.seed}")
 
     def recipe(self, weights: Weights) -> "Recipe":
         """The feature map at these stage-1 weights."""
+        if not all(bool(torch.isfinite(vector).all()) for vector in weights):
+            raise FedtctError("stage 1 diverged: its weights are not finite. Give it a smaller lr.")
         return Recipe(*weights, p=self.p, seed=self.seed, normalize=self.normalize)
 
 

@@ -52,13 +52,14 @@ def choose_method(model: nn.Module, sample: Tensor, coordinates: Tensor) -> str:
 
 @contextlib.contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while."""
-    training = model.training
+    """Evaluation mode for a while; each layer then has its own mode back."""
+    modes = [(layer, layer.training) for layer in model.modules()]
     model.eval()
     try:
         yield
     finally:
-        model.train(training)
+        for layer, training in modes:
+            layer.training = training
 
 
 @contextlib.contextmanager

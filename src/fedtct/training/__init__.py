@@ -2,11 +2,12 @@
 
 from fedtct.training.corrections import Correction, FedDynCorrection, Memory, ScaffoldCorrection
 from fedtct.training.evaluation import Score, add, cross_entropy_score, evaluate
-from fedtct.training.local_update import LocalPlan, local_update
+from fedtct.training.local_update import Job, LocalPlan, local_update
 
 __all__ = [
     "Correction",
     "FedDynCorrection",
+    "Job",
     "LocalPlan",
     "Memory",
     "ScaffoldCorrection",

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 BATCH = 500
+GPU_BATCH = 5000
 
 
 class Score(NamedTuple):
@@ -50,4 +51,5 @@ def evaluate(
     score: Callable[[Tensor, Tensor], Score] = cross_entropy_score,
 ) -> Score:
     """Score a prediction function on samples, a batch at a time."""
-    return add([score(predict(xs), ys) for xs, ys in zip(x.split(BATCH), y.split(BATCH), strict=True)])
+    size = GPU_BATCH if x.is_cuda else BATCH
+    return add([score(predict(xs), ys) for xs, ys in zip(x.split(size), y.split(size), strict=True)])

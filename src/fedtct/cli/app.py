@@ -1,0 +1,65 @@
+"""The commands put together, and how they end: messages of one or two lines and an exit code."""
+
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from fedtct.cli.compare import compare
+from fedtct.cli.data import data
+from fedtct.cli.demo import demo
+from fedtct.cli.run import run
+from fedtct.errors import FedtctError
+
+BAD_INPUT, INTERRUPTED = 2, 130
+ClickException: type[Exception] = typer.BadParameter.__mro__[
+    2
+]  # typer may bring its own click: this is the one it raises
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+app.command()(run)
+app.command()(compare)
+app.command()(demo)
+app.add_typer(data, name="data")
+
+
+@app.callback()
+def _about() -> None:
+    """Federated learning that works when silos' data differ: train, convexify, train.
+
+    For example: fedtct demo
+    """
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code."""
+    warnings.showwarning = _show_warning
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        result = app(args=words or ["--help"], prog_name="fedtct", standalone_mode=False)
+    except FedtctError as error:
+        return _complain(str(error), BAD_INPUT)
+    except ClickException as error:
+        message = error.format_message()  # type: ignore[attr-defined]
+        return _complain(f"{message} (--help shows what there is)", BAD_INPUT)
+    except (KeyboardInterrupt, typer.Abort):
+        return _complain("stopped", INTERRUPTED)
+    except BrokenPipeError:
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"fedtct: {message}", file=sys.stderr)
+    return code
+
+
+def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
+    print(f"fedtct: warning: {message}", file=sys.stderr)

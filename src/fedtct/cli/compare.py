@@ -1,0 +1,84 @@
+"""fedtct compare: methods by splits by seeds."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedtct.cli.options import with_settings
+from fedtct.cli.output import next_free, print_lines
+from fedtct.cli.run import Config, Json, Out, Resume
+from fedtct.cli.screen import Screen
+from fedtct.cli.stopping import stoppable
+from fedtct.errors import FedtctError
+from fedtct.runs.config import RunConfig, read_toml
+
+if TYPE_CHECKING:
+    from fedtct.runs.plan import Plan
+
+Methods = Annotated[str, typer.Option(help="methods", metavar="NAME,...")]
+Splits = Annotated[str, typer.Option(help="splits", metavar="SPLIT,...")]
+Seeds = Annotated[str, typer.Option(help="how many seeds, or which: 0,7", metavar="N")]
+
+
+@with_settings("method", "split", "seed")
+def compare(
+    *,
+    methods: Methods = "fedavg,scaffold,tct",
+    split: Splits = "classes:2",
+    seeds: Seeds = "1",
+    config: Config = None,
+    resume: Resume = None,
+    out: Out = None,
+    json: Json = False,
+    settings: dict[str, Any],
+) -> None:
+    """Compare methods on the same splits with the same number of rounds; ends with a table and plots.
+
+    \b
+    fedtct compare --methods fedavg,scaffold,tct --split classes:1 --seeds 3
+    """
+    screen = Screen(quiet=json)
+    from fedtct.runs.compare import comparison
+    from fedtct.runs.plan import Plan
+
+    if resume is not None:
+        if settings or config or out:
+            raise FedtctError(f"--resume goes on with the plan in {resume}: leave out the other options")
+        carry_out(Plan.read(resume, "compare"), resume, True, screen, json)
+        return
+    shared = (read_toml(config) if config else {}) | settings
+    plan = comparison(words(methods), words(split), numbers(seeds), shared)
+    first = next(iter(plan.runs.values()))
+    path = out or next_free(Path("runs") / f"compare-{first.dataset}")
+    carry_out(plan, path, False, screen, json)
+
+
+def carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool) -> None:
+    """Run a comparison and show what came of it."""
+    from fedtct.runs.compare import write_comparison
+
+    names = {name: f"{number} of {len(plan.runs)}  {name}" for number, name in enumerate(plan.runs, start=1)}
+
+    def watch(name: str, config: RunConfig) -> Any:
+        return screen.watch(names[name], config)
+
+    with stoppable(screen, path, "fedtct compare"), screen:
+        lines = write_comparison(plan.execute(path, resume=resume, watch=watch), path)
+    print_lines(lines, path, json)
+
+
+def words(text: str) -> list[str]:
+    """Comma-separated words."""
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def numbers(text: str) -> list[int]:
+    """The seeds: the first so many, or the ones that are named."""
+    try:
+        seeds = [int(word) for word in words(text)]
+    except ValueError:
+        seeds = []
+    if not seeds or min(seeds) < 0 or (len(seeds) == 1 and seeds[0] < 1):
+        raise FedtctError(f"seeds must be a number such as 3, or several such as 0,7, not '{text}'")
+    return seeds if "," in text else list(range(seeds[0]))

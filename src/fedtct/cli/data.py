@@ -1,0 +1,75 @@
+"""fedtct data: which datasets there are, fetching them, and whether their files are right."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from fedtct.cli.screen import Screen
+from fedtct.errors import FedtctError
+
+data = typer.Typer(help="Datasets: list, fetch, verify. For example: fedtct data fetch cifar10", rich_markup_mode=None)
+
+Name = Annotated[str, typer.Argument(help="a dataset", metavar="NAME")]
+Names = Annotated[list[str] | None, typer.Argument(help="datasets [all that are there]", metavar="[NAME]...")]
+DataDir = Annotated[Path | None, typer.Option(help="where datasets are [$FEDTCT_DATA, ~/.cache/fedtct]", metavar="DIR")]
+
+
+@data.command("list")
+def list_(data_dir: DataDir = None) -> None:
+    """Which datasets there are, and which of them are here. For example: fedtct data list"""
+    from fedtct.data import DATASETS, resolve_data_dir, verify
+
+    print(f"in {resolve_data_dir(data_dir)}:")
+    for name in DATASETS:
+        checks = verify(name, data_dir)
+        wrong = [check for check in checks if check.status not in ("ok", "missing")]
+        missing = sum(check.status == "missing" for check in checks)
+        if not checks:
+            state = "comes with scikit-learn"
+        elif missing == len(checks):
+            state = f"not here: fedtct data fetch {name}"
+        elif missing or wrong:
+            state = f"{missing} of {len(checks)} files missing, {len(wrong)} not right: fedtct data verify {name}"
+        else:
+            state = "here"
+        print(f"  {name:<14} {state}")
+
+
+@data.command()
+def fetch(name: Name, data_dir: DataDir = None) -> None:
+    """Download a dataset from its own site; goes on where it stopped. For example: fedtct data fetch cifar10"""
+    from fedtct.data import fetch as download
+
+    screen = Screen()
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=screen.console) as bars:
+        tasks: dict[str, int] = {}
+
+        def progress(file: str, done: int, total: int | None) -> None:
+            if file not in tasks:
+                tasks[file] = bars.add_task(file)
+            bars.update(bars.task_ids[list(tasks).index(file)], completed=done, total=total)
+
+        written = download(name, data_dir, progress=progress)
+    print("\n".join(map(str, written)) if written else f"{name} is here already")
+
+
+@data.command()
+def verify(names: Names = None, data_dir: DataDir = None) -> None:
+    """Compare files with the originals by size and digest. For example: fedtct data verify cifar10"""
+    from fedtct.data import DATASETS
+    from fedtct.data import verify as check_files
+
+    asked = names or list(DATASETS)
+    bad = 0
+    for name in asked:
+        checks = check_files(name, data_dir)
+        if not names and all(check.status == "missing" for check in checks):
+            continue  # nobody asked for this one
+        for check in checks:
+            print(f"{name:<14} {check.status:<18} {check.path}" + (f" ({check.detail})" if check.detail else ""))
+            bad += check.status != "ok"
+    if bad:
+        raise FedtctError(f"{bad} files are not as published: delete and fetch them again")

@@ -1,0 +1,50 @@
+"""The settings of a run as options of a command, made from the fields of RunConfig."""
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from fedtct.runs.config import SETTINGS
+
+
+def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for every setting but some; it gets those that were used as ``settings``.
+
+    Values stay text: RunConfig reads them, so that a file and the command line obey the same rules.
+    """
+    names = [name for name in SETTINGS if name not in without]
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def wrapped(**values: Any) -> None:
+            settings = {name: values.pop(name) for name in names}
+            command(**values, settings={k: v for k, v in settings.items() if v is not None})
+
+        own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "settings"]
+        parameters = [*own, *map(_parameter, names)]
+        wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+        return wrapped
+
+    return decorate
+
+
+def _parameter(name: str) -> inspect.Parameter:
+    spec = SETTINGS[name]
+    flag = "--" + name.replace("_", "-")
+    text = spec.metadata["help"] + _default(spec.default)
+    if spec.type == "bool":
+        option = typer.Option(f"{flag}/--no-{flag[2:]}", help=text, show_default=False)
+        annotation: Any = Annotated[bool | None, option]
+    else:
+        option = typer.Option(flag, help=text, metavar=spec.metadata["metavar"], show_default=False)
+        annotation = Annotated[str | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _default(value: Any) -> str:
+    """The default as help shows it; not where the help itself tells."""
+    if isinstance(value, bool) or value in ("", 0, (100, 100), "digits", "mlp", "scaffold"):
+        return ""
+    return f" [{value:g}]" if isinstance(value, float) else f" [{value}]"

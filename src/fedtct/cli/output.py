@@ -1,0 +1,107 @@
+"""Results on stdout: tables for people, one JSON object for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from fedtct.cli.screen import percent
+
+if TYPE_CHECKING:
+    from fedtct.runs.choose import Choice
+    from fedtct.runs.compare import Line
+    from fedtct.runs.summary import Summary
+
+
+def next_free(path: Path) -> Path:
+    """The path, or the first of path-2, path-3 and so on that is not taken."""
+    number, free = 1, path
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.name}-{number}")
+    return free
+
+
+def print_json(value: Any) -> None:
+    """One object of strict JSON."""
+    from fedtct.runs.folder import strict
+
+    print(json.dumps(strict(value), allow_nan=False))
+
+
+def print_summary(summary: Summary, as_json: bool) -> None:
+    """What a run amounts to."""
+    if as_json:
+        print_json(summary.as_dict())
+        return
+    megabytes = (summary.bytes_up + summary.bytes_down) / 1e6
+    table = _table("method", "split", "test", "train", "worst silo", "rounds", "MB a silo", "seconds")
+    table.add_row(
+        summary.method,
+        summary.split,
+        *map(percent, (summary.test_accuracy, summary.train_accuracy, summary.worst_silo_accuracy)),
+        summary.rounds,
+        f"{megabytes:,.1f}",
+        f"{summary.seconds:,.1f}",
+    )
+    _print(table, f"everything is in {summary.folder}")
+
+
+def print_choice(choice: Choice, as_json: bool) -> None:
+    """Which candidate won, by what, and its run."""
+    from fedtct.runs.summary import Summary
+
+    summary = Summary.of(choice.best)
+    if as_json:
+        print_json(summary.as_dict() | {"chosen": choice.best.path.name, "candidates": choice.accuracies})
+        return
+    table = _table("candidate", "held-out")
+    for name, accuracy in choice.accuracies.items():
+        table.add_row(f"{name} (chosen)" if name == choice.best.path.name else name, percent(accuracy))
+    _print(table)
+    print_summary(summary, False)
+
+
+def print_lines(lines: Sequence[Line], folder: Path, as_json: bool) -> None:
+    """The table of a comparison."""
+    if as_json:
+        print_json({"folder": str(folder), "table": [vars(line) for line in lines]})
+        return
+    several = any(line.seeds > 1 for line in lines)
+    test = "test, mean ± std" if several else "test"
+    table = _table("split", "method", test, "worst silo", "rounds", "MB a silo", "seconds")
+    for before, line in zip([None, *lines], lines, strict=False):
+        if before and before.split != line.split:
+            table.add_section()
+        spread = f" ± {100 * line.test_accuracy_std:.1f}" if line.test_accuracy_std is not None else ""
+        table.add_row(
+            line.split,
+            line.method,
+            percent(line.test_accuracy) + spread,
+            percent(line.worst_silo_accuracy),
+            line.rounds,
+            f"{line.megabytes:,.1f}",
+            f"{line.seconds:,.1f}",
+        )
+    _print(table, f"everything is in {folder}: summary.csv, plots, a folder a run")
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        words = column in ("method", "split", "candidate")
+        table.add_column(column, justify="left" if words else "right", no_wrap=True)
+    return table
+
+
+def _print(table: Table, note: str = "") -> None:
+    console = Console(highlight=False)
+    # A pipe has no width to fit into.
+    console.print(table, width=None if console.is_terminal else 200)
+    if note:
+        console.print(note, markup=False, soft_wrap=True)

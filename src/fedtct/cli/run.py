@@ -1,0 +1,101 @@
+"""fedtct run: one method, one split, one folder."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedtct.cli.options import with_settings
+from fedtct.cli.output import next_free, print_choice, print_summary
+from fedtct.cli.screen import Screen
+from fedtct.cli.stopping import stoppable
+from fedtct.errors import FedtctError
+from fedtct.runs.config import RunConfig, read_toml
+
+if TYPE_CHECKING:
+    from fedtct.runs.choose import Choice
+    from fedtct.runs.folder import RunFolder
+    from fedtct.runs.plan import Plan
+
+Config = Annotated[Path | None, typer.Option(help="a TOML file of settings; options override it", metavar="FILE")]
+Resume = Annotated[Path | None, typer.Option(help="go on with what was stopped in this folder", metavar="DIR")]
+Out = Annotated[Path | None, typer.Option(help="the new folder [under runs/]", metavar="DIR")]
+Json = Annotated[bool, typer.Option("--json", help="no progress; one JSON object on stdout")]
+
+
+@with_settings()
+def run(
+    *, config: Config = None, resume: Resume = None, out: Out = None, json: Json = False, settings: dict[str, Any]
+) -> None:
+    """Train across silos and keep everything in a folder: settings, metrics, checkpoints, model, plots.
+
+    \b
+    fedtct run --dataset fashion-mnist --split classes:2 --method tct --rounds 20,20 --out runs/a
+    fedtct run --resume runs/a
+
+    Methods: tct, fedavg, fedprox, scaffold, feddyn, fedadam, centralized, fedavg-last-layer.
+    """
+    screen = Screen(quiet=json)
+    given = (read_toml(config) if config else {}) | settings
+    if resume is not None:
+        if out is not None:
+            raise FedtctError(f"--resume goes on in {resume}: leave out --out")
+        _resume(resume, given, screen, json)
+        return
+    rates = str(given.get("lr", "")).split(",")
+    if len(rates) > 1:
+        first = RunConfig.of(**given | {"lr": rates[0]})
+        _choose(first, rates, out or next_free(default_folder(first)), screen, json)
+        return
+    chosen = RunConfig.of(**given)
+    from fedtct.runs.folder import RunFolder
+
+    path = out or next_free(default_folder(chosen))
+    _execute(RunFolder.create(path, chosen, screen.watch(chosen.method, chosen)), screen, json)
+
+
+def default_folder(config: RunConfig) -> Path:
+    """Where a run goes if nobody says."""
+    return Path("runs") / f"{config.dataset}-{config.method}-{config.split.replace(':', '')}-seed{config.seed}"
+
+
+def _resume(path: Path, given: dict[str, Any], screen: Screen, json: bool) -> None:
+    from fedtct.runs.folder import RunFolder
+    from fedtct.runs.plan import PLAN, Plan
+
+    if (path / PLAN).is_file():
+        if given:
+            raise FedtctError(f"{path} chooses between several runs: go on with it without other options")
+        _carry_out(Plan.read(path, "choose"), path, True, screen, json)
+        return
+    folder = RunFolder.resume(path, given)
+    if folder.finished:
+        screen.say(f"{path} is finished already")
+    folder.watcher = screen.watch(folder.config.method, folder.config)
+    _execute(folder, screen, json)
+
+
+def _execute(folder: "RunFolder", screen: Screen, json: bool) -> None:
+    from fedtct.runs.execute import execute
+    from fedtct.runs.summary import Summary
+
+    with stoppable(screen, folder.path, "fedtct run"), screen:
+        execute(folder)
+    print_summary(Summary.of(folder), json)
+
+
+def _choose(config: RunConfig, rates: list[str], path: Path, screen: Screen, json: bool) -> None:
+    from fedtct.runs.choose import candidates
+    from fedtct.runs.config import as_value
+
+    plan = candidates(config, "lr", [as_value("lr", rate) for rate in rates])
+    _carry_out(plan, path, False, screen, json)
+
+
+def _carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool) -> "Choice":
+    from fedtct.runs.choose import choose
+
+    with stoppable(screen, path, "fedtct run"), screen:
+        choice = choose(plan, path, resume=resume, watch=screen.watch)
+    print_choice(choice, json)
+    return choice

@@ -1,0 +1,107 @@
+"""Histories as curves: accuracy over the rounds and megabytes it took, seeds of a method merged into one."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import NamedTuple
+
+from fedtct.errors import FedtctError
+from fedtct.history import Row
+
+Histories = Mapping[str, Sequence[Row] | Sequence[Sequence[Row]]]
+
+
+class Point(NamedTuple):
+    """How good the model was, from the worst to the best run, and what it had taken since the first stage began."""
+
+    stage: str
+    round: int  # of the stage
+    rounds: float
+    megabytes: float
+    accuracy: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A method's way to its accuracy."""
+
+    label: str
+    points: Sequence[Point]
+    runs: int
+    silent: bool  # trained without sending anything
+
+    @property
+    def last(self) -> Point:
+        """Where it ends."""
+        return self.points[-1]
+
+    @property
+    def stages(self) -> list[Sequence[Point]]:
+        """The points of each stage, from where the one before ended."""
+        starts = [i for i, point in enumerate(self.points) if i == 0 or point.stage != self.points[i - 1].stage]
+        ends = [*starts[1:], len(self.points)]
+        return [self.points[max(start - 1, 0) : end] for start, end in zip(starts, ends, strict=True)]
+
+
+def read_curves(histories: Histories) -> tuple[list[Curve], str]:
+    """A curve a label, and which accuracy they show: the test set's if there is any, else the training data's."""
+    runs = {label: _as_runs(entry) for label, entry in histories.items()}
+    tested = any(row.test_accuracy is not None for many in runs.values() for rows in many for row in rows)
+    field = "test_accuracy" if tested else "train_accuracy"
+    curves = []
+    for label, many in runs.items():
+        traces = [list(_trace(rows, field)) for rows in many]
+        if not traces or not all(traces):
+            raise FedtctError(
+                f"there is nothing to plot for {label!r}: a history of it has no {field.replace('_', ' ')}"
+            )
+        points = list(_merge(traces))
+        silent = points[-1].rounds > 0 and points[-1].megabytes == 0
+        curves.append(Curve(label, points, len(traces), silent))
+    if not curves:
+        raise FedtctError("there is nothing to plot: no histories were given")
+    return curves, "test accuracy" if tested else "training accuracy"
+
+
+def _as_runs(entry: Sequence[Row] | Sequence[Sequence[Row]]) -> list[Sequence[Row]]:
+    """The histories of a label, be it one or several."""
+    rows = [item for item in entry if isinstance(item, Row)]
+    return [rows] if rows else [item for item in entry if not isinstance(item, Row)]
+
+
+def _trace(rows: Sequence[Row], field: str) -> Iterator[Point]:
+    """The rated points of one run.
+
+    A later stage's round 0 is left out: its model is still all zeros, and nobody would use it in place of the
+    one before.
+    """
+    rounds, megabytes, earlier, stage = 0, 0.0, 0, None
+    for row in rows:
+        if row.stage != stage:
+            earlier, stage = rounds, row.stage
+        rounds = earlier + row.round
+        megabytes += (row.bytes_up + row.bytes_down) / 1e6
+        accuracy: float | None = getattr(row, field)
+        if accuracy is not None and (row.round > 0 or earlier == 0):
+            yield Point(row.stage, row.round, rounds, megabytes, accuracy, accuracy, accuracy)
+
+
+def _merge(traces: Sequence[Sequence[Point]]) -> Iterator[Point]:
+    """The mean of several runs, round by round; one whose stage ended early stays there while the others go on."""
+    stages = list(dict.fromkeys(point.stage for trace in traces for point in trace))
+    for stage in stages:
+        parts = [[point for point in trace if point.stage == stage] for trace in traces]
+        for number in sorted({point.round for part in parts for point in part}):
+            reached = [[point for point in part if point.round <= number] for part in parts]
+            now = [part[-1] for part in reached if part]
+            yield Point(
+                stage,
+                number,
+                rounds=fmean(point.rounds for point in now),
+                megabytes=fmean(point.megabytes for point in now),
+                accuracy=fmean(point.accuracy for point in now),
+                low=min(point.accuracy for point in now),
+                high=max(point.accuracy for point in now),
+            )

@@ -1,0 +1,96 @@
+"""Accuracy by round and by megabyte, a curve a method."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
+
+from fedtct.report.curves import Curve, Histories, Point, read_curves
+from fedtct.report.style import COLOURS, MARKERS, QUIET, WHOLE, new_figure, save
+
+MARKS = 8  # markers along a curve, about
+DASHES = (3.5, 2.5)  # of stages before the last: they let a curve below show through
+
+Measure = Callable[[Point], float]
+
+
+def write_plots(histories: Histories, folder: Path, *, title: str = "") -> list[Path]:
+    """Write ``accuracy-by-round`` and ``accuracy-by-megabyte``; the files written.
+
+    ``histories`` has for each label a history, or several (one a seed), which are drawn as their mean in a band from
+    the worst to the best. By megabyte, what sends nothing is a level line.
+    """
+    curves, accuracy = read_curves(histories)
+    farthest = max(curve.last.megabytes for curve in curves) or 1.0
+    levelled = [_level(curve, farthest) if curve.silent else curve for curve in curves]
+    paths = []
+    for drawn, name, unit, measure in [
+        (curves, "accuracy-by-round", "rounds", lambda point: point.rounds),
+        (levelled, "accuracy-by-megabyte", "megabytes sent and received by a silo", lambda point: point.megabytes),
+    ]:
+        with new_figure(6.6, 4.2) as figure:
+            axes = figure.add_axes(WHOLE, title=title, xlabel=unit, ylabel=accuracy)
+            entries = [_draw(axes, curve, index, measure) for index, curve in enumerate(drawn)]
+            _scale(axes, whole=unit == "rounds")
+            _add_legend(axes, drawn, entries)
+            paths += save(figure, folder, name)
+    return paths
+
+
+def _level(curve: Curve, farthest: float) -> Curve:
+    """A line at where the curve ends, all the way across."""
+    ends = [curve.last._replace(megabytes=megabytes) for megabytes in (0.0, farthest)]
+    return replace(curve, label=f"{curve.label} (sends nothing)", points=ends)
+
+
+def _draw(axes: Axes, curve: Curve, index: int, measure: Measure) -> Artist:
+    """One method; its entry for the legend."""
+    colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
+    style: Literal[":", "-"] = ":" if curve.silent else "-"
+    *earlier, last = [([measure(p) for p in stage], [p.accuracy for p in stage]) for stage in curve.stages]
+    for xs, ys in earlier:
+        axes.plot(xs, ys, "--", color=colour, dashes=DASHES, lw=1.4)
+        axes.plot(xs[-1], ys[-1], "o", ms=9, mfc="white", mec=colour, mew=1.5, zorder=3)
+    axes.plot(*last, style, color=colour)
+
+    xs, ys = [measure(p) for p in curve.points], [p.accuracy for p in curve.points]
+    step = -(-len(xs) // MARKS)
+    some = [*range(index % step, len(xs) - 1, step), len(xs) - 1]  # not all methods at the same rounds
+    marked = [i for i in some if curve.points[i] not in [stage[-1] for stage in curve.stages[:-1]]]
+    axes.plot(xs, ys, marker, color=colour, markevery=marked, zorder=4, clip_on=False)
+    if curve.runs > 1:
+        low, high = [p.low for p in curve.points], [p.high for p in curve.points]
+        axes.fill_between(xs, low, high, color=colour, alpha=0.13, linewidth=0)
+    return Line2D([], [], ls=style, marker=marker, color=colour, label=f"{100 * ys[-1]:.1f} %  {curve.label}")
+
+
+def _scale(axes: Axes, whole: bool) -> None:
+    """Both axes from zero, accuracies no higher than they can be, and round numbers at the ticks."""
+    axes.set_xlim(left=0, right=None if axes.dataLim.xmax > 0 else 1)
+    axes.set_ylim(bottom=0, top=min(axes.get_ylim()[1], 1.01))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=9, steps=[1, 2, 5, 10], integer=whole))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
+    axes.grid(axis="y")
+
+
+def _add_legend(axes: Axes, curves: Sequence[Curve], entries: Sequence[Artist]) -> None:
+    """Beside the axes: the methods, best first, then how to read stages and bands where there are any."""
+    best_first = sorted(range(len(curves)), key=lambda index: -curves[index].last.accuracy)
+    key: list[Artist] = []
+    if any(len(curve.stages) > 1 for curve in curves):
+        key.append(Line2D([], [], ls=(0, DASHES), lw=1.4, color=QUIET, label="stage 1"))
+        key.append(Line2D([], [], ls="none", marker="o", ms=9, mfc="white", mec=QUIET, mew=1.5, label="stage 2 begins"))
+    seeds = any(curve.runs > 1 for curve in curves)
+    if seeds:
+        key.append(Patch(color=QUIET, alpha=0.2, linewidth=0, label="worst to best seed"))
+    gap = [Line2D([], [], ls="none", label=" ")] if key else []
+    title = f"{'mean ' if seeds else ''}{axes.get_ylabel()} at the end"
+    handles = [*(entries[index] for index in best_first), *gap, *key]
+    axes.legend(handles=handles, title=title, loc="upper left", bbox_to_anchor=(1.04, 1)).set_alignment("left")

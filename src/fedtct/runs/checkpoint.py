@@ -1,0 +1,88 @@
+"""Checkpoints as files: tensors as safetensors, plain numbers in the header, replaced whole or not at all."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fedtct.errors import FedtctError
+from fedtct.federation import Cost
+from fedtct.history import Checkpoint
+
+HEADER = "checkpoint"
+DOT = "."  # between the names of nested values; silos' own names have slashes
+
+
+def write_checkpoint(path: Path, checkpoint: Checkpoint, rows: int) -> None:
+    """Put the checkpoint in the place of the one before; ``rows`` is how many rows of history come before it."""
+    values = flatten({"state": checkpoint.state, "best": checkpoint.best, "silos": checkpoint.silos})
+    # Clones, because safetensors refuses tensors that share memory.
+    tensors = {k: v.detach().cpu().clone().contiguous() for k, v in values.items() if isinstance(v, Tensor)}
+    header = {
+        "round": checkpoint.round,
+        "rows": rows,
+        "finished": checkpoint.finished,
+        "cost": asdict(checkpoint.cost),
+        "plain": {k: v for k, v in values.items() if not isinstance(v, Tensor)},
+    }
+    half = path.with_name(path.name + ".half")
+    save_file(tensors, half, metadata={HEADER: json.dumps(header, allow_nan=False)})
+    os.replace(half, path)
+
+
+def read_checkpoint(path: Path, device: torch.device) -> Checkpoint:
+    """The checkpoint in a file."""
+    header = read_header(path)
+    with safe_open(path, framework="pt", device=str(device)) as file:
+        values = {name: file.get_tensor(name) for name in file.keys()} | header["plain"]  # noqa: SIM118 (no mapping)
+    nested = unflatten(values)
+    return Checkpoint(
+        round=header["round"],
+        state=nested.get("state", {}),
+        cost=Cost(**header["cost"]),
+        silos=nested.get("silos", {}),
+        best=nested.get("best", {}),
+        finished=header["finished"],
+    )
+
+
+def rows_at(path: Path) -> int:
+    """How many rows of history come before a checkpoint."""
+    return int(read_header(path)["rows"])
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """The plain part of a checkpoint."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            header: dict[str, Any] = json.loads(file.metadata()[HEADER])
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise FedtctError(f"{path} is damaged: delete it to go on from an earlier point ({error})") from error
+    return header
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dicts as one, with names such as ``best.state.parameters``."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        flat |= flatten(value, f"{prefix}{name}{DOT}") if isinstance(value, Mapping) else {prefix + name: value}
+    return flat
+
+
+def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """What ``flatten`` was given, but for empty dicts."""
+    nested: dict[str, Any] = {}
+    for name, value in flat.items():
+        *path, last = name.split(DOT)
+        inner = nested
+        for part in path:
+            inner = inner.setdefault(part, {})
+        inner[last] = value
+    return nested

@@ -1,0 +1,45 @@
+"""Choose a setting by the accuracy on what silos hold out: a run for each candidate, never a look at the test set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedtct.errors import FedtctError
+from fedtct.runs.config import RunConfig
+from fedtct.runs.folder import RunFolder, write_json
+from fedtct.runs.plan import Plan, Watch
+from fedtct.runs.summary import Summary
+
+CHOICE = "choice.json"
+
+
+class Choice(NamedTuple):
+    """The best candidate's run, and what every candidate reached on held-out samples."""
+
+    best: RunFolder
+    accuracies: dict[str, float]
+
+
+def candidates(config: RunConfig, name: str, values: Sequence[Any]) -> Plan:
+    """A plan with a run for each value of a setting."""
+    if not config.holdout:
+        raise FedtctError(f"choosing {name} needs held-out samples to judge by: set holdout, to 0.1 say")
+    runs = {f"{name}-{value}": replace(config, **{name: value}) for value in values}
+    if len(runs) < 2:
+        raise FedtctError(f"choosing {name} needs at least two different values")
+    return Plan("choose", runs)
+
+
+def choose(plan: Plan, folder: str | Path, *, resume: bool = False, watch: Watch | None = None) -> Choice:
+    """Run all candidates; the first of those with the highest final accuracy on held-out samples wins.
+
+    ``choice.json`` in the folder tells which run that is.
+    """
+    runs = plan.execute(folder, resume=resume, watch=watch)
+    accuracies = {name: Summary.of(run).holdout_accuracy or 0.0 for name, run in runs.items()}
+    best = max(accuracies, key=lambda name: accuracies[name])
+    write_json(Path(folder) / CHOICE, {"best": best, "holdout_accuracy": accuracies})
+    return Choice(runs[best], accuracies)

@@ -1,0 +1,123 @@
+"""Compare methods: every method on every split with every seed, and a table of what they reached."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from fedtct.errors import FedtctError
+from fedtct.runs.config import RunConfig, as_value
+from fedtct.runs.folder import PLOTS, RunFolder, write_json
+from fedtct.runs.plan import Plan
+from fedtct.runs.summary import Summary
+
+
+def comparison(
+    methods: Sequence[str], splits: Sequence[str], seeds: Sequence[int], settings: Mapping[str, Any] | None = None
+) -> Plan:
+    """A plan with a run for each combination; ``settings`` are what all of them share."""
+    runs = {}
+    for split in splits:
+        for method in methods:
+            for seed in seeds:
+                own = share_rounds(method, settings or {})
+                config = RunConfig.of(**own | {"method": method, "split": split, "seed": seed})
+                runs[f"{method}-{slug(split)}-seed{seed}"] = config
+    if len(runs) < len(methods) * len(splits) * len(seeds) or not runs:
+        raise FedtctError("a comparison needs at least one method, split and seed, and none of them twice")
+    return Plan("compare", runs)
+
+
+def share_rounds(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The same number of rounds for every method: tct's two stages share what another spends in one."""
+    settings = dict(settings)
+    if "rounds" not in settings:
+        return settings
+    rounds = as_value("rounds", settings["rounds"])
+    if method != "tct":
+        settings["rounds"] = (sum(rounds),)
+    elif len(rounds) == 1:
+        ridge = settings.get("stage2") == "ridge"
+        settings["rounds"] = (rounds[0] - 1, 1) if ridge else (rounds[0] - rounds[0] // 2, rounds[0] // 2)
+    return settings
+
+
+def slug(split: str) -> str:
+    """A split as part of a file's name."""
+    return split.replace(":", "")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the table: a method on a split, over all seeds."""
+
+    method: str
+    split: str
+    seeds: int
+    test_accuracy: float
+    test_accuracy_std: float | None  # over seeds; none for a single one
+    worst_silo_accuracy: float
+    rounds: str
+    megabytes: float  # a silo's, up and down
+    seconds: float
+
+    @classmethod
+    def of(cls, runs: Sequence[Summary]) -> Line:
+        """The mean of runs that differ in their seed."""
+        accuracies = [run.test_accuracy or 0.0 for run in runs]
+        return cls(
+            method=runs[0].method,
+            split=runs[0].split,
+            seeds=len(runs),
+            test_accuracy=fmean(accuracies),
+            test_accuracy_std=stdev(accuracies) if len(runs) > 1 else None,
+            worst_silo_accuracy=fmean(run.worst_silo_accuracy or 0.0 for run in runs),
+            rounds=runs[0].rounds,
+            megabytes=fmean(run.bytes_up + run.bytes_down for run in runs) / 1e6,
+            seconds=fmean(run.seconds for run in runs),
+        )
+
+
+def table(runs: Mapping[str, RunFolder]) -> list[Line]:
+    """A line for each method and split, in the order of the runs."""
+    return [Line.of([Summary.of(run) for run in group]) for group in by_method_and_split(runs).values()]
+
+
+def by_method_and_split(runs: Mapping[str, RunFolder]) -> dict[tuple[str, str], list[RunFolder]]:
+    """Runs that differ in their seed alone, together."""
+    groups: dict[tuple[str, str], list[RunFolder]] = {}
+    for run in runs.values():
+        groups.setdefault((run.config.split, run.config.method), []).append(run)
+    return groups
+
+
+def write_comparison(runs: Mapping[str, RunFolder], folder: str | Path) -> list[Line]:
+    """summary.json, summary.csv and plots for each split; returns the table."""
+    from fedtct.report import write_plots
+
+    folder, lines = Path(folder), table(runs)
+    everything = {name: Summary.of(run).as_dict() for name, run in runs.items()}
+    write_json(folder / "summary.json", {"table": [vars(line) for line in lines], "runs": everything})
+    _write_csv(folder / "summary.csv", lines)
+    groups = by_method_and_split(runs)
+    for split in dict.fromkeys(split for split, _ in groups):
+        curves = {method: [r.history for r in group] for (own, method), group in groups.items() if own == split}
+        plots = folder / PLOTS / slug(split)
+        plots.mkdir(parents=True, exist_ok=True)
+        dataset = next(iter(runs.values())).config.dataset
+        write_plots(curves, plots, title=f"{dataset}, {split}")
+    return lines
+
+
+def _write_csv(path: Path, lines: Sequence[Line]) -> None:
+    rows = [vars(line) for line in lines]
+    half = path.with_name(path.name + ".half")
+    with half.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)
+    half.replace(path)

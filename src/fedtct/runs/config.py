@@ -1,0 +1,280 @@
+"""Everything about a run in plain values: what a config.toml holds and what the command line sets."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedtct.errors import FedtctError
+
+# torch takes seconds to import and a help screen should not: what needs it is imported where it is used.
+if TYPE_CHECKING:
+    from fedtct.stage1 import Stage1
+    from fedtct.stage2 import Stage2
+    from fedtct.tct import TCT
+
+METHODS = ("fedavg", "fedprox", "scaffold", "feddyn", "fedadam", "centralized", "fedavg-last-layer", "tct")
+STAGE2 = ("scaffold", "fedavg", "gradient-descent", "ridge")
+MODEL_OF = {"digits": "mlp", "fashion-mnist": "simple-cnn", "cifar10": "resnet18-bn", "cifar100": "resnet18-bn"}
+NOT_IDENTITY = ("data_dir",)  # where the files lie does not change what a run computes
+
+
+def setting(default: Any, text: str, metavar: str) -> Any:
+    """A field with the line of help that the command line shows for it."""
+    return field(default=default, metadata={"help": text, "metavar": metavar})
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """A run: a dataset, how it is dealt to silos, and the method that learns from them."""
+
+    dataset: str = setting("digits", "digits, fashion-mnist, cifar10 or cifar100", "NAME")
+    data_dir: str = setting("", "where datasets are [$FEDTCT_DATA]", "DIR")
+    limit: int = setting(0, "train on so many samples only [0: all]", "N")
+    split: str = setting("classes:2", "iid, classes:N or dirichlet:ALPHA", "SPLIT")
+    silos: int = setting(10, "how many silos", "N")
+    holdout: float = setting(0.0, "share of samples a silo holds out for choices", "SHARE")
+    method: str = setting("tct", "tct, fedavg, ... (see above)", "NAME")
+    model: str = setting("mlp", "linear, mlp, simple-cnn, resnet18-bn or -gn", "NAME")
+    rounds: tuple[int, ...] = setting((100, 100), "rounds; for tct of stage 1 and 2: 20,20", "N[,N]")
+    local_epochs: int = setting(5, "epochs a silo trains in a round", "N")
+    batch_size: int = setting(64, "samples in a step", "N")
+    lr: float = setting(0.1, "learning rate; holdout chooses of several", "LR[,LR]")
+    weight_decay: float = setting(1e-5, "weight decay", "X")
+    augment: str = setting("none", "none or crop-flip", "NAME")
+    init_weights: str = setting("", "start from this state dict", "FILE")
+    patience: int = setting(0, "stop after N rounds without a better holdout", "N")
+    evaluate_every: int = setting(1, "rate the model every N rounds", "N")
+    mu: float = setting(0.01, "FedProx's proximal strength", "X")
+    alpha: float = setting(0.01, "FedDyn's regularisation", "X")
+    server_lr: float = setting(0.1, "FedAdam's server learning rate", "X")
+    p: int = setting(100_000, "TCT: tangent features", "N")
+    normalize: bool = setting(True, "TCT: normalise the features", "")
+    stage2: str = setting("scaffold", "TCT: scaffold, fedavg, ridge, gradient-descent", "NAME")
+    steps: int = setting(500, "TCT: local steps in a round of stage 2", "N")
+    stage2_lr: float | str = setting("auto", "TCT: step size of stage 2, or auto", "LR")
+    ridge: float | str = setting("gcv", "TCT: ridge strength, gcv or holdout", "X")
+    d: int = setting(4096, "TCT: features of ridge", "N")
+    seed: int = setting(0, "seed of the split, the weights, every draw", "N")
+    device: str = setting("auto", "auto, cpu or cuda", "NAME")
+
+    def __post_init__(self) -> None:
+        for spec in fields(self):
+            object.__setattr__(self, spec.name, as_value(spec.name, getattr(self, spec.name)))
+        self._check()
+
+    @classmethod
+    def of(cls, **given: Any) -> RunConfig:
+        """A configuration from the settings that are given; the dataset and the method decide on some of the others."""
+        check_names(given, "the configuration")
+        method, stage2 = given.get("method", cls.method), given.get("stage2", cls.stage2)
+        one_round = method == "tct" and stage2 == "ridge"
+        values = {
+            "model": MODEL_OF.get(given.get("dataset", cls.dataset), cls.model),
+            "rounds": (100, 1) if one_round else (100, 100) if method == "tct" else (200,),
+        } | given
+        rounds = as_value("rounds", values["rounds"])
+        if one_round and len(rounds) == 1:
+            values["rounds"] = (*rounds, 1)
+        return cls(**values)
+
+    @classmethod
+    def from_toml(cls, path: str | Path, **overrides: Any) -> RunConfig:
+        """The configuration in a file, with some settings overridden."""
+        return cls.of(**(read_toml(path) | overrides))
+
+    def to_toml(self) -> str:
+        """All settings, a line each."""
+        return "".join(f"{name} = {_toml(value)}\n" for name, value in asdict(self).items())
+
+    def differences(self, given: Mapping[str, Any]) -> list[str]:
+        """Which of these settings are not the ones here; where data lies is no difference."""
+        names = [name for name in given if name not in NOT_IDENTITY]
+        return [name for name in names if as_value(name, given[name]) != getattr(self, name)]
+
+    def build(self) -> Stage1 | TCT:
+        """The estimator."""
+        from fedtct.tangent import TangentFeatures
+        from fedtct.tct import TCT
+
+        if self.method != "tct":
+            return self._stage1(self.method)
+        features = TangentFeatures(self.p, self.seed, self.normalize)
+        return TCT(self.model, self._stage1("fedavg"), features, self._stage2())
+
+    def _stage1(self, method: str) -> Stage1:
+        from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold
+
+        shared = {name: getattr(self, name) for name in SHARED} | {
+            "rounds": self.rounds[0],
+            "init_weights": self.init_weights or None,
+            "patience": self.patience or None,
+        }
+        match method:
+            case "fedprox":
+                return FedProx(self.model, mu=self.mu, **shared)
+            case "feddyn":
+                return FedDyn(self.model, alpha=self.alpha, **shared)
+            case "fedadam":
+                return FedAdam(self.model, server_lr=self.server_lr, **shared)
+            case "fedavg-last-layer":
+                return FedAvg(self.model, trainable="last-layer", **shared)
+        kinds: dict[str, type[Stage1]] = {"fedavg": FedAvg, "scaffold": Scaffold, "centralized": Centralized}
+        return kinds[method](self.model, **shared)
+
+    def _stage2(self) -> Stage2:
+        from fedtct.stage2 import FedAvgRegression, GradientDescent, Ridge, ScaffoldRegression
+
+        if self.stage2 == "ridge":
+            return Ridge(d=self.d, ridge=self.ridge)  # type: ignore[arg-type]  # it checks its words itself
+        shared: dict[str, Any] = {
+            "rounds": self.rounds[1],
+            "lr": self.stage2_lr,
+            "evaluate_every": self.evaluate_every,
+            "patience": self.patience or None,
+        }
+        if self.stage2 == "gradient-descent":
+            return GradientDescent(**shared)
+        kind = ScaffoldRegression if self.stage2 == "scaffold" else FedAvgRegression
+        return kind(steps=self.steps, **shared)
+
+    def _check(self) -> None:
+        """Refuse what cannot work, before anything is loaded; the estimators check what is theirs."""
+        from fedtct.data import DATASETS
+        from fedtct.models.registry import check_model_name
+
+        _one_of("dataset", self.dataset, list(DATASETS))
+        _one_of("method", self.method, METHODS)
+        _one_of("stage2", self.stage2, STAGE2)
+        check_model_name(self.model)
+        check_split(self.split)
+        for name, least in {"silos": 1, "limit": 0, "patience": 0, "seed": 0}.items():
+            if getattr(self, name) < least:
+                raise FedtctError(f"{name} must be at least {least}, it is {getattr(self, name)}")
+        if not 0 <= self.holdout < 1:
+            raise FedtctError(f"holdout is a share of the samples, from 0 to below 1, not {self.holdout}")
+        if isinstance(self.stage2_lr, str) and self.stage2_lr != "auto":
+            raise FedtctError(f"stage2_lr must be a number or 'auto', it is '{self.stage2_lr}'")
+        self._check_rounds()
+        if self.needs_holdout and not self.holdout:
+            raise FedtctError("patience and ridge='holdout' judge by held-out samples: set holdout, to 0.1 say")
+        self.build()
+
+    def _check_rounds(self) -> None:
+        if self.method == "tct":
+            if len(self.rounds) != 2:
+                raise FedtctError(f"tct has two stages: rounds must be two numbers such as 20,20, not {self._rounds}")
+            if self.stage2 == "ridge" and self.rounds[1] != 1:
+                raise FedtctError(f"stage2='ridge' takes one round: rounds must be N or N,1, not {self._rounds}")
+        elif len(self.rounds) != 1:
+            raise FedtctError(f"{self.method} has one stage: rounds must be one number, not {self._rounds}")
+
+    @property
+    def _rounds(self) -> str:
+        return ",".join(map(str, self.rounds)) or "none"
+
+    @property
+    def needs_holdout(self) -> bool:
+        """Whether a choice is made that needs held-out samples in every silo."""
+        chooses = self.method == "tct" and self.stage2 == "ridge" and self.ridge == "holdout"
+        return bool(self.patience) or chooses
+
+
+SHARED = ("local_epochs", "batch_size", "lr", "weight_decay", "augment", "seed", "evaluate_every")
+SETTINGS = {spec.name: spec for spec in fields(RunConfig)}
+
+
+def as_value(name: str, value: Any) -> Any:
+    """A setting as its type says, from a TOML value or from text of the command line."""
+    kind = SETTINGS[name].type
+    try:
+        match kind:
+            case "str" if isinstance(value, str):
+                return value
+            case "bool" if isinstance(value, bool):
+                return value
+            case "int":
+                return _whole(value)
+            case "float":
+                return _number(value)
+            case "float | str":
+                try:
+                    return _number(value)
+                except ValueError:
+                    return value
+            case "tuple[int, ...]":
+                parts = value.split(",") if isinstance(value, str) else value
+                return tuple(map(_whole, parts if isinstance(parts, Sequence) else [parts]))
+    except (ValueError, TypeError):
+        pass
+    wanted = {"str": "text", "bool": "true or false", "int": "a whole number", "float": "a number"}
+    raise FedtctError(f"{name} must be {wanted.get(str(kind), 'whole numbers')}, it is {value!r}")
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool | float):
+        raise ValueError
+    return int(value)
+
+
+def _number(value: Any) -> float:
+    number = float(value)
+    if isinstance(value, bool) or not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _one_of(what: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise FedtctError(f"unknown {what} '{name}'. Known: {', '.join(known)}")
+
+
+def check_split(split: str) -> None:
+    """Refuse a split that no dataset could be dealt by."""
+    from fedtct.data import SPLIT_FORMS
+
+    form, _, text = split.partition(":")
+    number = form == "classes" and text.isdecimal() and int(text) > 0
+    if form == "dirichlet":
+        try:
+            number = float(text) > 0
+        except ValueError:
+            number = False
+    if split != "iid" and not number:
+        raise FedtctError(f"unknown split '{split}'. Use one of: {', '.join(SPLIT_FORMS)}")
+
+
+def check_names(given: Mapping[str, Any], where: str) -> None:
+    """Refuse settings that do not exist, and say which one was probably meant."""
+    for name in given:
+        if name not in SETTINGS:
+            close = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.4)
+            hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(SETTINGS)}"
+            raise FedtctError(f"{where} has an unknown setting '{name}': {hint}")
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The settings in a file, checked by name."""
+    path = Path(path)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FedtctError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FedtctError(f"{path} is not valid TOML: {error}") from error
+    check_names(values, str(path))
+    return values
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):  # JSON's escapes are TOML's too, but for DEL, which JSON leaves bare
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(list(value) if isinstance(value, tuple) else value)

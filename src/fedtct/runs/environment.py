@@ -1,0 +1,44 @@
+"""What a run ran on: enough to tell why two runs differ."""
+
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import fedtct
+from fedtct.federation import pick_device
+
+
+def environment(device: str) -> dict[str, Any]:
+    """Versions, machine and command line of this process."""
+    chosen = pick_device(device)
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "command": shlex.join(sys.argv),
+        "fedtct": fedtct.__version__,
+        "git_commit": git_commit(Path(fedtct.__file__)),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": platform.platform(),
+        "device": torch.cuda.get_device_name(chosen) if chosen.type == "cuda" else platform.processor() or "cpu",
+        "threads": torch.get_num_threads(),
+    }
+
+
+def git_commit(file: Path) -> str | None:
+    """The commit that a source file is checked out from; none if git does not know the file."""
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(file.parent), *words]
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", file.name)  # an installed copy may lie inside somebody else's repository
+        return git("rev-parse", "HEAD")
+    except (OSError, subprocess.SubprocessError):
+        return None

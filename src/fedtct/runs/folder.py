@@ -1,0 +1,177 @@
+"""A run is a folder: its configuration, a row a round, checkpoints to go on from, and the model it ended with."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from fedtct.classifier import RECORD, Classifier, Fit
+from fedtct.errors import FedtctError
+from fedtct.federation import pick_device
+from fedtct.history import Checkpoint, History, Journal, Row
+from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
+from fedtct.runs.config import RunConfig, read_toml
+from fedtct.runs.environment import environment
+from fedtct.runs.watcher import Watcher
+
+CONFIG, METRICS, ENVIRONMENT = "config.toml", "metrics.jsonl", "environment.json"
+CHECKPOINTS, PLOTS, MODEL = "checkpoints", "plots", "model"
+CHECKPOINT_SHARE = 0.1  # of a run's time goes to checkpoints at most; rounds that were lost are computed again
+
+
+class RunFolder(Journal):
+    """A journal on disk. Nothing is written before the first stage begins: bad input leaves nothing behind."""
+
+    def __init__(self, path: Path, config: RunConfig, watcher: Watcher | None = None) -> None:
+        super().__init__()
+        self.path, self.config, self.watcher = path, config, watcher or Watcher()
+        self._opened = False
+        self._next_save = 0.0  # by the clock of time.monotonic
+
+    @classmethod
+    def create(cls, path: str | Path, config: RunConfig, watcher: Watcher | None = None) -> RunFolder:
+        """A new run; the folder must not be in use."""
+        return cls(free_folder(path), config, watcher)
+
+    @classmethod
+    def resume(
+        cls, path: str | Path, overrides: Mapping[str, Any] | None = None, watcher: Watcher | None = None
+    ) -> RunFolder:
+        """A run that was stopped, where its last checkpoint stood; ``overrides`` must not contradict it."""
+        path = Path(path)
+        if not (path / CONFIG).is_file():
+            raise FedtctError(f"{path} is not a run to go on with: there is no {CONFIG} in it")
+        there, given = read_toml(path / CONFIG), dict(overrides or {})
+        config = RunConfig.of(**there)
+        if different := config.differences(given):
+            pairs = (f"{name} is {getattr(config, name)!r} there, {given[name]!r} here" for name in different)
+            raise FedtctError(f"{path} is a run with another configuration: {'; '.join(pairs)}")
+        folder = cls(path, RunConfig.of(**there | given), watcher)
+        folder._rewind()
+        return folder
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run came to its end: the model is the last thing it writes."""
+        return (self.path / MODEL / RECORD).is_file()
+
+    def fit(self) -> Fit:
+        """What a finished run ended with."""
+        return Fit(Classifier.load(self.path / MODEL, device=self.config.device), self.history)
+
+    def begin(self, stage: str, rounds: int, done: int) -> None:
+        """Open the folder for writing, once."""
+        if not self._opened:
+            (self.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
+            write_text(self.path / CONFIG, self.config.to_toml())
+            sessions = read_json(self.path / ENVIRONMENT) if (self.path / ENVIRONMENT).is_file() else []
+            write_json(self.path / ENVIRONMENT, [*sessions, environment(self.config.device)])
+            self._opened = True
+        self.watcher.begin(stage, rounds, done)
+
+    def record(self, row: Row) -> None:
+        """Append the row to metrics.jsonl."""
+        super().record(row)
+        with (self.path / METRICS).open("a", encoding="utf-8") as file:
+            file.write(to_line(row))
+        self.watcher.record(row)
+
+    def save(self, stage: str, checkpoint: Checkpoint) -> None:
+        """Replace the stage's checkpoint, if not too much time has gone to checkpoints already."""
+        start = time.monotonic()
+        if start < self._next_save and not checkpoint.finished:
+            return
+        write_checkpoint(self._checkpoint(stage), checkpoint, rows=len(self.history))
+        end = time.monotonic()
+        self._next_save = end + (end - start) * (1 / CHECKPOINT_SHARE - 1)
+
+    def restore(self, stage: str) -> Checkpoint | None:
+        """The stage's checkpoint."""
+        path = self._checkpoint(stage)
+        return read_checkpoint(path, pick_device(self.config.device)) if path.is_file() else None
+
+    def finish(self, fit: Fit) -> None:
+        """Write the model; it appears whole or not at all."""
+        half = self.path / f"{MODEL}.half"
+        shutil.rmtree(half, ignore_errors=True)
+        fit.model.save(half)
+        half.rename(self.path / MODEL)
+
+    def _checkpoint(self, stage: str) -> Path:
+        return self.path / CHECKPOINTS / f"{stage}.safetensors"
+
+    def _rewind(self) -> None:
+        """Drop rows after the newest checkpoint: their rounds will be run again."""
+        metrics = self.path / METRICS
+        lines = metrics.read_bytes().splitlines(keepends=True) if metrics.is_file() else []
+        if not self.finished:
+            count = max(map(rows_at, (self.path / CHECKPOINTS).glob("*.safetensors")), default=0)
+            if len(lines) < count:
+                raise FedtctError(f"{metrics} is damaged: it has {len(lines)} rows, the checkpoint comes after {count}")
+            if len(lines) > count:
+                os.truncate(metrics, sum(map(len, lines[:count])))
+            lines = lines[:count]
+        self.history = History([from_line(line, metrics) for line in lines])
+
+
+def free_folder(path: str | Path) -> Path:
+    """The path, refused if something is there."""
+    path = Path(path)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise FedtctError(f"{path} exists: choose another folder with --out, or go on with it with --resume {path}")
+    return path
+
+
+def to_line(row: Row) -> str:
+    """A row as a line of strict JSON: what is not a number is null."""
+    return json.dumps(strict(asdict(row)), allow_nan=False) + "\n"
+
+
+def from_line(line: bytes, where: Path) -> Row:
+    """The row that a line holds."""
+    try:
+        values = json.loads(line)
+        return Row(**values | {"silo_accuracies": tuple(values["silo_accuracies"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise FedtctError(f"{where} is damaged: a line is not a row of metrics") from error
+
+
+def read_rows(path: Path) -> History:
+    """The rows of a run folder."""
+    return History([from_line(line, path / METRICS) for line in (path / METRICS).read_bytes().splitlines()])
+
+
+def strict(value: Any) -> Any:
+    """The value with NaN and infinities, which JSON does not have, as None."""
+    if isinstance(value, Mapping):
+        return {key: strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Strict JSON, whole or not at all."""
+    write_text(path, json.dumps(strict(value), indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file of a run holds."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FedtctError(f"{path} cannot be read: {error}") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Text, whole or not at all."""
+    half = path.with_name(path.name + ".half")
+    half.write_text(text, encoding="utf-8")
+    half.replace(path)

@@ -1,0 +1,58 @@
+"""Several runs under one folder, and the plan that says which, so that a stop in the middle loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from fedtct.errors import FedtctError
+from fedtct.runs.config import RunConfig
+from fedtct.runs.execute import execute, prepare
+from fedtct.runs.folder import CONFIG, RunFolder, free_folder, read_json, write_json
+from fedtct.runs.watcher import Watcher
+
+PLAN = "plan.json"
+
+Watch = Callable[[str, RunConfig], Watcher]  # who looks on, for each run by its name
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Runs by name. ``purpose`` says what is made of them: "compare" or "choose"."""
+
+    purpose: str
+    runs: Mapping[str, RunConfig]
+
+    @classmethod
+    def read(cls, folder: str | Path, purpose: str) -> Plan:
+        """The plan of a folder that was begun."""
+        path = Path(folder) / PLAN
+        if not path.is_file():
+            raise FedtctError(f"{folder} cannot be gone on with: there is no {PLAN} in it")
+        record = read_json(path)
+        if record.get("purpose") != purpose:
+            raise FedtctError(f"{folder} was begun to {record.get('purpose')}, not to {purpose}")
+        return cls(purpose, {name: RunConfig.of(**values) for name, values in record["runs"].items()})
+
+    def write(self, folder: Path) -> None:
+        """Keep the plan in its folder."""
+        folder.mkdir(parents=True, exist_ok=True)
+        record = {"purpose": self.purpose, "runs": {name: asdict(config) for name, config in self.runs.items()}}
+        write_json(folder / PLAN, record)
+
+    def execute(self, folder: str | Path, *, resume: bool = False, watch: Watch | None = None) -> dict[str, RunFolder]:
+        """Run what is not finished yet; all configurations are tried on their data before the first one starts."""
+        folder = Path(folder) if resume else free_folder(folder)
+        for config in self.runs.values():
+            prepare(config)
+        self.write(folder)
+        done = {}
+        for name, config in self.runs.items():
+            watcher = watch(name, config) if watch else None
+            path = folder / name
+            begun = (path / CONFIG).is_file()
+            run = RunFolder.resume(path, asdict(config), watcher) if begun else RunFolder.create(path, config, watcher)
+            execute(run)
+            done[name] = run
+        return done

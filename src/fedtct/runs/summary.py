@@ -1,0 +1,75 @@
+"""What a finished run amounts to, in a few numbers."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from typing import Any
+
+from fedtct.history import Row
+from fedtct.runs.config import RunConfig
+from fedtct.runs.folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The model a run ended with, and what it took. Bytes are a silo's, over the whole run."""
+
+    dataset: str
+    split: str
+    silos: int
+    method: str
+    model: str
+    seed: int
+    stage: str  # that the numbers are of: the last one
+    rounds: str  # of every stage
+    test_accuracy: float | None
+    train_accuracy: float | None
+    holdout_accuracy: float | None
+    worst_silo_accuracy: float | None
+    bytes_up: int
+    bytes_down: int
+    seconds: float
+    folder: str
+
+    @classmethod
+    def of(cls, folder: RunFolder) -> "Summary":
+        """The summary of a run that is finished."""
+        config, rows = folder.config, folder.history
+        last = final_row(rows, config)
+        return cls(
+            dataset=config.dataset,
+            split=config.split,
+            silos=config.silos,
+            method=config.method,
+            model=config.model,
+            seed=config.seed,
+            stage=last.stage,
+            rounds=rounds_of(rows),
+            test_accuracy=last.test_accuracy,
+            train_accuracy=last.train_accuracy,
+            holdout_accuracy=last.holdout_accuracy,
+            worst_silo_accuracy=last.worst_silo_accuracy,
+            bytes_up=sum(row.bytes_up for row in rows),
+            bytes_down=sum(row.bytes_down for row in rows),
+            seconds=round(sum(row.seconds for row in rows), 3),
+            folder=str(folder.path),
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+
+def final_row(rows: Sequence[Row], config: RunConfig) -> Row:
+    """The row of the model a run ended with: the last, or with patience the first of the best on held-out samples."""
+    last = rows[-1]
+    if not config.patience:
+        return last
+    rated = [row for row in rows if row.stage == last.stage and row.holdout_accuracy is not None]
+    return max(rated, key=lambda row: row.holdout_accuracy or 0.0)
+
+
+def rounds_of(rows: Sequence[Row]) -> str:
+    """How many rounds each stage took, as in 20+2+20; before its first round a stage has a row 0."""
+    stages = [list(group) for _, group in groupby(rows, key=lambda row: row.stage)]
+    return "+".join(str(max(row.round for row in stage)) for stage in stages)

@@ -1,0 +1,21 @@
+"""Someone who looks on as a run goes, a progress bar for example."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedtct.history import Row
+
+
+class Watcher:
+    """Is told what happens; this one takes no notice."""
+
+    def begin(self, stage: str, rounds: int, done: int) -> None:
+        """A stage begins, or goes on."""
+
+    def reply(self, question: str, done: int, total: int) -> None:
+        """A silo has replied."""
+
+    def record(self, row: Row) -> None:
+        """A row is complete."""

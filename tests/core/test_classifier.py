@@ -1,0 +1,147 @@
+"""A saved model predicts the same bits, and a folder that is none is refused."""
+
+import pytest
+import torch
+from core_helpers import tct
+from torch import nn
+
+from fedtct import (
+    Classifier,
+    FedAvg,
+    FedtctError,
+    NetworkClassifier,
+    Ridge,
+    ScaffoldRegression,
+    Silo,
+    TangentClassifier,
+)
+
+SHAPE, CLASSES = (1, 16, 16), 3
+TRAIN = FedAvg(rounds=1, local_epochs=1, batch_size=8)
+
+
+class Own(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Linear(4, CLASSES)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.norm(self.conv(x))).mean((2, 3)))
+
+
+def images(kind: torch.dtype = torch.uint8, n: int = 30) -> torch.Tensor:
+    draws = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (n, *SHAPE), generator=draws, dtype=torch.uint8)
+    return x if kind == torch.uint8 else x.to(kind) / 255
+
+
+def silos(kind: torch.dtype = torch.uint8) -> list[Silo]:
+    x, y = images(kind), torch.arange(30) % CLASSES
+    return [Silo(x[:20], y[:20]), Silo(x[20:], y[20:])]
+
+
+def network_model(model, kind=torch.uint8):
+    return FedAvg(model, rounds=1, local_epochs=1, batch_size=8).fit(silos(kind)).model
+
+
+def tangent_model(model, kind=torch.uint8, stage2=None, **features):
+    stage2 = stage2 or ScaffoldRegression(rounds=2, steps=5, lr="auto")
+    return tct(model, stage2, stage1=TRAIN, p=40, **features).fit(silos(kind)).model
+
+
+MAKERS = {
+    "registered network": lambda: network_model("simple-cnn"),
+    "network on float data": lambda: network_model("mlp", torch.float32),
+    "own network": lambda: network_model(Own()),
+    "own network in float64": lambda: network_model(Own().double(), torch.float64),
+    "registered tangent": lambda: tangent_model("mlp"),
+    "own tangent": lambda: tangent_model(Own(), seed=5),
+    "own tangent in float64": lambda: tangent_model(Own().double(), torch.float64),
+    "ridge, not normalised": lambda: tangent_model("mlp", stage2=Ridge(d=20), normalize=False),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_saved_model_predicts_the_same_bits(name, tmp_path):
+    model = MAKERS[name]()
+    model.save(tmp_path / "deep" / "model")
+    own = Own().to(model.spec.model.conv.weight.dtype) if name.startswith("own") else None
+    for kind in (type(model), Classifier):
+        loaded = kind.load(tmp_path / "deep" / "model", model=own)
+        assert type(loaded) is type(model)
+        x = images(model.spec.inputs.dtype, n=50)
+        assert torch.equal(loaded.scores(x), model.scores(x))
+        assert torch.equal(loaded.predict(x), model.scores(x).argmax(1))
+
+
+def test_nothing_in_a_saved_model_can_run(tmp_path):
+    tangent_model("mlp").save(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", "model.safetensors"]
+
+
+def test_tangent_model_is_linear_in_its_features():
+    model, x = tangent_model("mlp"), images()
+    z = (model.tangents(x) - model.linear.normaliser.mean) * model.linear.normaliser.scale
+    expected = z @ model.linear.w[:-1] + model.linear.w[-1]
+    assert torch.allclose(model.scores(x), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_model_that_is_nothing_but_its_head():
+    x, y = torch.randn(30, 4, generator=torch.Generator().manual_seed(0)), torch.arange(30) % CLASSES
+    model = tct(nn.Linear(4, CLASSES), Ridge(d=10), stage1=TRAIN).fit([Silo(x, y)]).model
+    assert model.tangents.p == 5
+    assert torch.allclose(model.tangents(x), torch.cat([x, torch.ones(30, 1)], 1))
+
+
+@pytest.mark.parametrize("maker", [network_model, tangent_model])
+def test_score_is_the_share_of_right_predictions(maker):
+    model, x = maker("mlp"), images()
+    y = model.predict(x)
+    y[:12] = (y[:12] + 1) % CLASSES
+    assert model.score(x, y) == 18 / 30
+    assert model.score(x.numpy(), y.tolist()) == 18 / 30
+    assert torch.allclose(torch.cat([model.scores(x[:7]), model.scores(x[7:])]), model.scores(x), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("maker", [network_model, tangent_model])
+def test_samples_unlike_those_of_training_are_refused(maker):
+    model = maker("mlp")
+    with pytest.raises(FedtctError, match=r"shape \(1, 8, 8\), expected \(1, 16, 16\)"):
+        model.predict(images()[:, :, ::2, ::2])
+    with pytest.raises(FedtctError, match=r"expected torch\.uint8"):
+        model.predict(images(torch.float32))
+    assert model.predict(images()[:0]).shape == (0,)
+    with pytest.raises(FedtctError, match="empty"):
+        model.score(images()[:0], [])
+
+
+def test_a_folder_that_holds_no_model_is_refused(tmp_path):
+    with pytest.raises(FedtctError, match="holds no saved model"):
+        TangentClassifier.load(tmp_path)
+    with pytest.raises(FedtctError, match="holds no saved model"):
+        Classifier.load(tmp_path / "nowhere")
+    network_model("mlp").save(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(FedtctError, match="holds no saved model"):
+        NetworkClassifier.load(tmp_path)
+
+
+def test_a_model_of_another_kind_is_refused(tmp_path):
+    network_model("mlp").save(tmp_path)
+    with pytest.raises(FedtctError, match="holds a 'network' model, not a 'tangent' one"):
+        TangentClassifier.load(tmp_path)
+
+
+@pytest.mark.parametrize("maker", [network_model, tangent_model])
+def test_a_model_made_from_an_own_module_needs_one(maker, tmp_path):
+    maker(Own()).save(tmp_path)
+    with pytest.raises(FedtctError, match=r"made from a model of your own \(Own\): give one to load"):
+        Classifier.load(tmp_path)
+
+
+@pytest.mark.parametrize("maker", [network_model, tangent_model])
+def test_another_module_than_the_saved_one_is_refused(maker, tmp_path):
+    maker(Own()).save(tmp_path)
+    another = nn.Sequential(nn.Flatten(), nn.Linear(256, CLASSES))
+    with pytest.raises(FedtctError, match="do not fit"):
+        Classifier.load(tmp_path, model=another)

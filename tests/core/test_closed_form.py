@@ -1,0 +1,110 @@
+"""M steps at once are the M steps one by one."""
+
+from itertools import accumulate
+
+import pytest
+import torch
+from core_helpers import quick
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from fedtct.least_squares import LocalRegression, explicit_steps
+from fedtct.least_squares.closed_form import power_sums, times, transposed_times
+
+STEPS = st.sampled_from([1, 2, 7, 64, 500])
+
+
+def regression(n, p, seed, *, repeat_rows=False, empty_columns=False, dtype=torch.float64):
+    """A random problem in which features have the scale of normalised ones; W and h besides."""
+    draws = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=draws, dtype=dtype)
+
+    z, y, w, h = normal(n, p), normal(n, 3), normal(p, 3), normal(p, 3)
+    if repeat_rows:
+        z = z[torch.arange(n) // 2]
+    if empty_columns:
+        z[:, : p // 2] = 0
+    return z, y, w, h
+
+
+@quick
+@given(
+    n=st.integers(1, 12),
+    p=st.integers(1, 12),
+    seed=st.integers(0, 999),
+    steps=STEPS,
+    share=st.floats(0.01, 0.99),
+    corrected=st.booleans(),
+    repeat_rows=st.booleans(),
+    empty_columns=st.booleans(),
+)
+def test_closed_form_equals_explicit_steps(n, p, seed, steps, share, corrected, repeat_rows, empty_columns):
+    z, y, w, h = regression(n, p, seed, repeat_rows=repeat_rows, empty_columns=empty_columns)
+    local = LocalRegression(z, y)
+    lr = share * 2 / max(local.largest_eigenvalue, 1e-3)
+    h = h if corrected else None
+    moved, scores = local.advance(w, h, lr, steps)
+    expected = explicit_steps(z, y, w, h, lr, steps)
+    assert (moved - expected).norm() <= 1e-10 * (1 + expected.norm())
+    assert torch.allclose(scores, z @ w, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7, 64, 500])
+def test_explicit_steps_are_gradient_descent(steps):
+    z, y, w, h = regression(5, 4, seed=0)
+    lr, expected = 0.05, w.clone().requires_grad_()
+    optimiser = torch.optim.SGD([expected], lr=lr)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        ((z @ expected - y).square().sum() / (2 * len(z)) - (h * expected).sum()).backward()
+        optimiser.step()
+    assert torch.allclose(explicit_steps(z, y, w, h, lr, steps), expected, rtol=1e-11, atol=1e-11)
+
+
+@quick
+@given(steps=st.integers(1, 300), q=st.floats(-1, 1) | st.sampled_from([1.0, 0.0, -0.9]))
+@example(steps=500, q=1.0)  # a zero eigenvalue, where the formula of the geometric series divides by zero
+@example(steps=500, q=0.0)
+@example(steps=500, q=-0.9)
+def test_power_sums_equal_plain_sums(steps, q):
+    powers = [q**m for m in range(steps)]
+    expected = [q**steps, sum(powers), sum(accumulate(powers[:-1]))]
+    found = torch.stack(power_sums(torch.tensor(q, dtype=torch.float64), steps))
+    assert found.tolist() == pytest.approx(expected, rel=1e-11, abs=1e-11)
+
+
+def test_largest_eigenvalue_is_where_steps_begin_to_diverge():
+    z, y, w, _ = regression(9, 4, seed=1)
+    limit = 2 / LocalRegression(z, y).largest_eigenvalue
+    solution = torch.linalg.lstsq(z, y).solution
+    distances = [(explicit_steps(z, y, w, None, lr, 5000) - solution).norm() for lr in (0.99 * limit, 1.01 * limit)]
+    assert distances[0] < 1e-6 < 1e6 < distances[1]
+
+
+@pytest.mark.parametrize(("n", "p"), [(5, 9), (9, 5)])
+def test_features_stored_in_half_precision(n, p):
+    z, y, w, h = regression(n, p, seed=2, dtype=torch.float32)
+    half = z.half()
+    exact = LocalRegression(half.float(), y)
+    stored = LocalRegression(half, y)
+    lr = 0.9 * 2 / exact.largest_eigenvalue
+    assert stored.largest_eigenvalue == pytest.approx(exact.largest_eigenvalue, rel=1e-5)
+    for found, expected in zip(stored.advance(w, h, lr, 20), exact.advance(w, h, lr, 20), strict=True):
+        assert found.dtype == torch.float32
+        assert torch.allclose(found, expected, rtol=1e-4, atol=1e-4)
+    rounded, _ = stored.advance(w, h, lr / 2, 20)
+    full, _ = LocalRegression(z, y).advance(w, h, lr / 2, 20)
+    assert (rounded - full).norm() <= 1e-2 * full.norm()
+
+
+def test_products_with_half_precision_go_by_blocks_of_rows(monkeypatch):
+    monkeypatch.setattr("fedtct.least_squares.closed_form.ROWS", 4)
+    z, y, w, _ = regression(11, 6, seed=3, dtype=torch.float32)
+    half = z.half()
+    assert torch.allclose(times(half, w), half.float() @ w, rtol=1e-5, atol=1e-6)
+    assert torch.allclose(transposed_times(half, y), half.float().T @ y, rtol=1e-5, atol=1e-6)
+    assert LocalRegression(half, y).largest_eigenvalue == pytest.approx(
+        LocalRegression(half.double(), y.double()).largest_eigenvalue, rel=1e-5
+    )

@@ -1,0 +1,86 @@
+"""A network's flat weights are its module's, however they lie in memory."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from core_helpers import flat
+from torch import nn
+
+from fedtct.models import InputSpec, NetworkSpec, Weights
+
+SHAPE = (3, 9, 9)
+
+
+class Small(nn.Module):
+    """A convolution, running statistics, an integer buffer (BatchNorm's counter) and two linear layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 4, (3, 2)), nn.BatchNorm2d(4)
+        self.inner, self.head = nn.Linear(4, 5), nn.Linear(5, 2)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.inner(self.norm(self.conv(x)).mean((2, 3)))))
+
+
+@pytest.fixture
+def spec():
+    torch.manual_seed(0)
+    return NetworkSpec(Small(), InputSpec(SHAPE, torch.float32), 2)
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "channels last"])
+def network(spec, request):
+    return spec.build(channels_last=request.param)
+
+
+def samples(n=4):
+    return torch.randn(n, *SHAPE, generator=torch.Generator().manual_seed(1))
+
+
+def test_weights_are_in_the_order_of_the_modules_parameters(spec, network):
+    weights = network.weights()
+    assert torch.equal(weights.parameters, flat(spec.model))
+    assert torch.equal(weights.buffers, torch.cat([spec.model.norm.running_mean, spec.model.norm.running_var]))
+    assert torch.allclose(network(samples()), spec.model.train()(samples()), atol=1e-6)
+
+
+def test_loaded_weights_are_the_modules(spec, network):
+    draws = torch.Generator().manual_seed(2)
+    weights = Weights(*(torch.rand(len(v), generator=draws) for v in network.weights()))
+    network.load(weights)
+    assert all(torch.equal(a, b) for a, b in zip(network.weights(), weights, strict=True))
+    assert torch.equal(flat(network.module), weights.parameters)
+    assert torch.equal(torch.cat([network.module.norm.running_mean, network.module.norm.running_var]), weights.buffers)
+
+
+def test_weights_are_a_copy(network):
+    before = network.weights()
+    network.load(Weights(*(v + 1 for v in before)))
+    assert all(torch.equal(a, b + 1) for a, b in zip(network.weights(), before, strict=True))
+
+
+def test_the_gradient_is_the_modules(spec, network):
+    y = torch.tensor([0, 1, 1, 0])
+    F.cross_entropy(network(samples()), y).backward()
+    F.cross_entropy(spec.model(samples()), y).backward()
+    expected = torch.cat([p.grad.reshape(-1) for p in spec.model.parameters()])
+    assert torch.allclose(network.gradient, network.to_memory(expected), atol=1e-6)
+
+
+def test_the_head_is_the_last_linear_layer_or_the_named_one(spec, network):
+    assert network.head == "head"
+    assert torch.equal(network.parameters[network.head_slice()], flat(network.module.head))
+    other = NetworkSpec(spec.model, spec.inputs, 5, head="inner").build()
+    assert torch.equal(other.parameters[other.head_slice()], flat(spec.model.inner))
+
+
+def test_building_neither_uses_nor_moves_torchs_own_generator():
+    def draw(seed):
+        torch.manual_seed(seed)
+        built = NetworkSpec("mlp", InputSpec((3,), torch.float32), 2).build(seed=7)
+        return built.weights().parameters, torch.rand(1), torch.manual_seed(seed) and torch.rand(1)
+
+    (one, after, untouched), (other, _, _) = draw(1), draw(2)
+    assert torch.equal(one, other)
+    assert torch.equal(after, untouched)

@@ -1,0 +1,80 @@
+"""A seed decides every bit of a model, and nothing else does."""
+
+import pytest
+import torch
+from core_helpers import UNEQUAL, parameters_of, skewed_data, tct
+from torch import nn
+
+from fedtct import Centralized, FedAdam, FedAvg, FedDyn, FedProx, LocalFederation, Ridge, Scaffold, ScaffoldRegression
+from fedtct import Silo as PlainSilo
+from fedtct.seeds import derive
+
+SETTINGS = {"rounds": 2, "local_epochs": 2, "batch_size": 8}
+DROPOUT = nn.Sequential(nn.Linear(4, 6), nn.Dropout(0.5), nn.Linear(6, 3))
+
+METHODS = {
+    "FedAvg": lambda seed: FedAvg("mlp", seed=seed, **SETTINGS),
+    "FedProx": lambda seed: FedProx("mlp", seed=seed, **SETTINGS),
+    "Scaffold": lambda seed: Scaffold("mlp", seed=seed, **SETTINGS),
+    "FedDyn": lambda seed: FedDyn("mlp", seed=seed, **SETTINGS),
+    "FedAdam": lambda seed: FedAdam("mlp", seed=seed, **SETTINGS),
+    "Centralized": lambda seed: Centralized("mlp", seed=seed, **SETTINGS),
+    "dropout": lambda seed: FedAvg(DROPOUT, seed=seed, **SETTINGS),
+    "TCT": lambda seed: tct("mlp", ScaffoldRegression(rounds=2, lr="auto"), p=50, stage1=FedAvg(seed=seed, **SETTINGS)),
+    "Ridge": lambda seed: tct("mlp", Ridge(d=50), stage1=FedAvg(seed=seed, **SETTINGS)),
+}
+
+
+def silos():
+    return [PlainSilo(*part) for part in skewed_data()]
+
+
+def saved(fit, folder):
+    fit.model.save(folder)
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(name, tmp_path):
+    torch.manual_seed(1)
+    first = saved(METHODS[name](0).fit(silos()), tmp_path / "first")
+    torch.manual_seed(2)
+    again = saved(METHODS[name](0).fit(silos()), tmp_path / "again")
+    other = saved(METHODS[name](1).fit(silos()), tmp_path / "other")
+    assert first == again
+    assert first["model.safetensors"] != other["model.safetensors"]
+
+
+@pytest.mark.parametrize("method", [FedAvg, FedDyn, Scaffold])
+def test_a_federation_used_before_gives_the_same_as_a_fresh_one(method):
+    federation = LocalFederation(silos())
+    first = method("mlp", **SETTINGS).fit(federation)
+    again = method("mlp", **SETTINGS).fit(federation)
+    assert torch.equal(parameters_of(first), parameters_of(again))
+
+
+def test_features_have_a_seed_of_their_own():
+    models = [tct("mlp", Ridge(d=50), seed=seed).fit(silos()).model for seed in (0, 0, 1)]
+    coordinates = [model.tangents.coordinates for model in models]
+    heads = [model.tangents.network.module[-1].weight for model in models]
+    assert torch.equal(coordinates[0], coordinates[1])
+    assert torch.equal(heads[0], heads[1])
+    assert not torch.equal(coordinates[0], coordinates[2])
+    assert not torch.equal(heads[0], heads[2])
+
+
+def test_silos_draw_batches_of_their_own_every_round():
+    keys = [("train", number, silo) for number in range(50) for silo in range(len(UNEQUAL))]
+    assert len({derive(0, *key) for key in keys}) == len(keys)
+    assert derive(0, *keys[0]) != derive(1, *keys[0])
+    assert derive(0, "head") != derive(0, "coordinates")
+
+
+def test_draws_are_the_same_on_every_machine():
+    assert derive(0, "train", 3, 1) == 3957218837043323137
+
+
+@pytest.mark.parametrize("p", [10, 10**6])
+def test_coordinates_are_distinct_and_at_most_all(p):
+    model = tct("linear", Ridge(d=p), p=p).fit(silos()).model
+    assert model.tangents.coordinates.tolist() == list(range(5))

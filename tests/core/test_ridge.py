@@ -1,0 +1,126 @@
+"""Stage 2 in one round: exact, and indifferent to how the data is dealt."""
+
+import pytest
+import torch
+from core_helpers import Diary, deal, normalised_features, quick, tct
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.datasets import load_digits
+from sklearn.linear_model import Ridge as SklearnRidge
+
+from fedtct import FedtctError, Ridge, Silo, partition
+from fedtct.least_squares import RidgePath, Sums
+from fedtct.silo import targets
+from fedtct.stage2.ridge import STRENGTHS
+from fedtct.tangent import Moments, Normaliser
+
+N, D, CLASSES = 300, 60, 10
+
+
+@pytest.fixture(scope="module")
+def digits():
+    data = load_digits()
+    return torch.tensor(data.images[:N] * 15.9375).byte().unsqueeze(1), torch.tensor(data.target[:N])
+
+
+def ridge_model(silos, **options):
+    return tct("mlp", Ridge(d=D, **options)).fit(silos).model
+
+
+def test_the_same_model_however_the_data_is_dealt(digits):
+    x, y = digits
+    expected = ridge_model([Silo(x, y)]).scores(x)
+    splits = [("iid", 7), ("classes:2", 5), ("classes:1", 10), ("dirichlet:0.1", 4), ("dirichlet:0.5", 8)]
+    ways = [[Silo(x[part], y[part]) for part in partition(y, k, split, seed=1)] for split, k in splits]
+    ways += [deal(x, y, seed, silos) for seed, silos in enumerate([2, 3, 5, 20, 30])]
+    for silos in ways:
+        assert torch.allclose(ridge_model(silos).scores(x), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("strength", [1e-3, 0.1, 10.0])
+def test_equals_scikit_learns_ridge_on_the_pooled_features(digits, strength):
+    x, y = digits
+    model = ridge_model(deal(x, y, 0, 6), ridge=strength)
+    z = normalised_features(model, x)[:, :-1].numpy()
+    reference = SklearnRidge(alpha=len(y) * strength).fit(z, targets(y, CLASSES).double().numpy())
+    assert torch.allclose(model.scores(x).double(), torch.tensor(reference.predict(z)), rtol=1e-5, atol=1e-5)
+
+
+def path_and_features(n=40, d=6, outputs=3, seed=0):
+    """A ridge path from sums, and the centred and scaled features it is about."""
+    draws = torch.Generator().manual_seed(seed)
+    z = 2 * torch.randn(n, d, generator=draws, dtype=torch.float64) + 3
+    y = torch.randn(n, outputs, generator=draws, dtype=torch.float64) + 1
+    sums = Sums.zero(d, outputs).add(z, y)
+    normaliser = Normaliser.of(sums.moments())
+    return RidgePath.of(sums, normaliser), (z - z.mean(0)) * normaliser.scale.double(), y
+
+
+@pytest.mark.parametrize("strength", STRENGTHS)
+def test_generalised_cross_validation_is_that_of_the_hat_matrix(strength):
+    path, z, y = path_and_features()
+    n, identity = len(z), torch.eye(z.shape[1], dtype=torch.float64)
+    hat = z @ torch.linalg.solve(z.T @ z / n + strength * identity, z.T / n) + 1 / n  # the bias is not penalised
+    residuals = y - hat @ y
+    expected = residuals.square().sum() / n / (1 - hat.trace() / n) ** 2
+    assert path.generalised_cross_validation(strength) == pytest.approx(float(expected), rel=1e-8)
+
+
+def test_generalised_cross_validation_without_a_degree_of_freedom_left_is_the_worst():
+    path, _, _ = path_and_features(n=6, d=8)
+    assert path.generalised_cross_validation(1e-6) > path.generalised_cross_validation(1.0)
+
+
+def test_gcv_takes_the_strength_with_the_best_score(digits):
+    x, y = digits
+    chosen = ridge_model([Silo(x, y)]).scores(x)
+    scores = {strength: ridge_model([Silo(x, y)], ridge=strength).scores(x) for strength in STRENGTHS}
+    distance = {strength: float((s - chosen).norm()) for strength, s in scores.items()}
+    z = normalised_features(ridge_model([Silo(x, y)]), x)[:, :-1]
+    sums = Sums.zero(D, CLASSES).add(z, targets(y, CLASSES))
+    path = RidgePath.of(sums, Normaliser.identity(D))
+    best = min(STRENGTHS, key=path.generalised_cross_validation)
+    assert distance[best] == 0
+    assert all(distance[strength] > 0 for strength in STRENGTHS if strength != best)
+
+
+def test_holdout_takes_the_strength_that_is_best_on_held_out_samples(digits):
+    x, y = digits
+    silos = [Silo(s.x, s.y, holdout=0.4) for s in deal(x, y, 0, 3)]
+    held_x, held_y = torch.cat([s.held_x for s in silos]), torch.cat([s.held_y for s in silos])
+    accuracies = {strength: ridge_model(silos, ridge=strength).score(held_x, held_y) for strength in STRENGTHS}
+    assert len(set(accuracies.values())) > 2
+    assert ridge_model(silos, ridge="holdout").score(held_x, held_y) == max(accuracies.values())
+
+
+def test_holdout_needs_held_out_samples_and_says_so_before_training(digits):
+    x, y = digits
+    journal = Diary()
+    with pytest.raises(FedtctError, match="needs held-out samples"):
+        tct("mlp", Ridge(d=D, ridge="holdout")).fit([Silo(x, y)], journal=journal)
+    assert len(journal.history) == 0
+
+
+@pytest.mark.parametrize("options", [{"d": 0}, {"ridge": 0.0}, {"ridge": -1.0}, {"ridge": "best"}])
+def test_settings_that_cannot_work(options):
+    with pytest.raises(FedtctError, match=r"d is 0|ridge must be"):
+        Ridge(**options)
+
+
+@quick
+@given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=6), d=st.integers(1, 6), seed=st.integers(0, 999))
+def test_sums_add_up_and_survive_packing(sizes, d, seed):
+    draws = torch.Generator().manual_seed(seed)
+    z = torch.randn(sum(sizes), d, generator=draws)
+    y = torch.randn(sum(sizes), 2, generator=draws)
+    parts = [Sums.zero(d, 2).add(*part) for part in zip(z.split(sizes), y.split(sizes), strict=True)]
+    arrived = [Sums(Sums.unpack(part.pack(), d + 1), part.t, part.yy) for part in parts]
+    total = Sums.total(arrived)
+
+    design = torch.cat([torch.ones(len(z), 1), z], 1).double()
+    assert torch.allclose(total.s, design.T @ design, rtol=1e-12, atol=1e-12)
+    assert torch.allclose(total.t, design.T @ y.double(), rtol=1e-12, atol=1e-12)
+    assert total.yy == pytest.approx(float(y.double().square().sum()), rel=1e-12)
+    assert parts[0].pack().numel() == (d + 1) * (d + 2) // 2
+    for found, expected in zip(total.moments(), Moments.of(z), strict=True):
+        assert torch.allclose(torch.as_tensor(found), torch.as_tensor(expected), rtol=1e-9, atol=1e-9)

@@ -1,0 +1,132 @@
+"""The history: a row a round, about the model after that round, with what the round cost."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from core_helpers import pooled, skewed_data, tct, tiny_net
+
+from fedtct import Centralized, FedAvg, FedDyn, Ridge, Scaffold, ScaffoldRegression, Silo
+from fedtct.silo import targets
+
+SETTINGS = {"local_epochs": 1, "batch_size": 8}
+CLASSES, SMALL = 3, 400  # bytes that a round's settings and scores take at most
+PARTS = skewed_data()
+TEST = pooled(skewed_data((30,), seed=9))
+
+
+def silos(holdout=0.0):
+    return [Silo(*part, holdout=holdout) for part in PARTS]
+
+
+def cross_entropy(model, x, y):
+    return float(F.cross_entropy(model.scores(x).double(), y))
+
+
+def squared(model, x, y):
+    return float((model.scores(x) - targets(y, CLASSES)).square().sum(1).double().mean())
+
+
+def assert_describes(row, model, loss):
+    """What the row says is what an evaluation of the model says."""
+    x, y = pooled(PARTS)
+    assert row.train_accuracy == pytest.approx(model.score(x, y), abs=1e-12)
+    assert row.train_loss == pytest.approx(loss(model, x, y), rel=1e-5)
+    assert row.test_accuracy == pytest.approx(model.score(*TEST), abs=1e-12)
+    assert row.test_loss == pytest.approx(loss(model, *TEST), rel=1e-5)
+    assert row.silo_accuracies == pytest.approx([model.score(*part) for part in PARTS], abs=1e-12)
+    assert row.worst_silo_accuracy == min(row.silo_accuracies)
+    assert row.holdout_accuracy is None
+
+
+@pytest.mark.parametrize("method", [FedAvg, Scaffold, FedDyn])
+def test_rows_describe_the_model_after_so_many_rounds(method):
+    history = method("mlp", rounds=3, **SETTINGS).fit(silos(), TEST).history
+    assert [(row.stage, row.round) for row in history] == [("stage1", number) for number in range(4)]
+    for row in history:
+        assert_describes(row, method("mlp", rounds=row.round, **SETTINGS).fit(silos()).model, cross_entropy)
+    assert len({row.train_loss for row in history}) == 4
+
+
+def test_rows_of_stage_two_describe_the_linear_model():
+    def fit(rounds, test=None):
+        return tct("mlp", ScaffoldRegression(rounds=rounds, steps=5, lr=1e-3), p=30).fit(silos(), test)
+
+    history = fit(3, TEST).history
+    stages = [(row.stage, row.round) for row in history]
+    assert stages == [("stage1", 0), ("convexify", 1), ("convexify", 2), *(("stage2", number) for number in range(4))]
+    for row in history[-3:]:
+        assert_describes(row, fit(row.round).model, squared)
+
+
+def test_the_row_of_ridge_describes_its_model():
+    fit = tct("mlp", Ridge(d=30)).fit(silos(), TEST)
+    assert [(row.stage, row.round) for row in fit.history] == [("stage1", 0), ("stage2", 1)]
+    assert_describes(fit.history[-1], fit.model, squared)
+
+
+def test_held_out_accuracies_are_on_what_silos_hold_out():
+    held = silos(holdout=0.4)
+    for fit in (
+        FedAvg("mlp", rounds=2, **SETTINGS).fit(held),
+        tct("mlp", ScaffoldRegression(rounds=2, lr="auto"), p=30).fit(held),
+        tct("mlp", Ridge(d=30)).fit(held),
+    ):
+        row, model = fit.history[-1], fit.model
+        accuracies = [model.score(silo.held_x, silo.held_y) for silo in held]
+        assert row.silo_accuracies == pytest.approx(accuracies, abs=1e-12)
+        assert row.worst_silo_accuracy == min(row.silo_accuracies)
+        everything = torch.cat([s.held_x for s in held]), torch.cat([s.held_y for s in held])
+        assert row.holdout_accuracy == pytest.approx(model.score(*everything), abs=1e-12)
+        train = torch.cat([s.x for s in held]), torch.cat([s.y for s in held])
+        assert row.train_accuracy == pytest.approx(model.score(*train), abs=1e-12)
+
+
+def test_rows_between_evaluations_have_costs_but_no_scores():
+    history = FedAvg("mlp", rounds=5, evaluate_every=2, **SETTINGS).fit(silos(), TEST).history
+    assert [row.train_accuracy is not None for row in history] == [True, False, True, False, True, True]
+    assert [row.test_accuracy is not None for row in history] == [True, False, True, False, True, True]
+    assert all(row.bytes_up > 0 and row.seconds > 0 for row in history[1:])
+    every = FedAvg("mlp", rounds=5, **SETTINGS).fit(silos(), TEST).history
+    assert [row.train_loss for row in history][::2] == [row.train_loss for row in every][::2]
+
+
+def assert_travels(row, *, down, up):
+    assert down <= row.bytes_down <= down + SMALL
+    assert up <= row.bytes_up <= up + SMALL
+
+
+@pytest.mark.parametrize("method", [FedAvg, Scaffold, FedDyn])
+def test_one_model_goes_down_and_one_comes_up_every_round(method):
+    """Parameters and running statistics; SCAFFOLD and FedDyn send no more than FedAvg."""
+    model = tiny_net(norm=True)
+    numbers = sum(p.numel() for p in model.parameters()) + 12
+    history = method(model, rounds=3, **SETTINGS).fit(silos()).history
+    assert history[0].bytes_down == history[0].bytes_up == 0
+    for row in history[1:]:
+        assert_travels(row, down=8 * numbers, up=8 * numbers)
+    assert history.total_bytes == sum(row.bytes_up + row.bytes_down for row in history)
+
+
+def test_what_travels_in_tct():
+    parameters, p, d = (4 + 1) * 200 + 201 * 200 + 201 * CLASSES, 700, 60
+    iterative = tct("mlp", ScaffoldRegression(rounds=2, lr="auto"), p=p).fit(silos()).history
+    moments, normaliser, start, *rounds = iterative[1:]
+    assert_travels(moments, down=4 * parameters, up=2 * 8 * p)  # mean and deviations in float64
+    assert_travels(normaliser, down=2 * 4 * p, up=0)
+    assert start.bytes_down == start.bytes_up == 0
+    for row in rounds:
+        assert_travels(row, down=4 * (p + 1) * CLASSES, up=4 * (p + 1) * CLASSES)
+    sums = tct("mlp", Ridge(d=d)).fit(silos()).history[-1]
+    assert_travels(sums, down=4 * parameters, up=8 * ((d + 1) * (d + 2) // 2 + (d + 1) * CLASSES))
+
+
+def test_centralized_sends_nothing():
+    history = Centralized("mlp", rounds=2, **SETTINGS).fit(silos()).history
+    assert history.total_bytes == 0
+
+
+def test_a_table_has_a_line_for_every_row():
+    history = FedAvg("mlp", rounds=2, **SETTINGS).fit(silos(), TEST).history
+    table = history.to_pandas()
+    assert list(table["round"]) == [0, 1, 2]
+    assert list(table["test_accuracy"]) == [row.test_accuracy for row in history]

@@ -1,0 +1,155 @@
+"""Stage 2 by rounds: where it converges, how it steps, and which step sizes it refuses."""
+
+import re
+
+import pytest
+import torch
+from core_helpers import Diary, deal, normalised_features, pooled, quick, skewed_data, skewed_silos, tct
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedtct import FedAvgRegression, FedtctError, GradientDescent, LocalFederation, ScaffoldRegression, Silo
+from fedtct.least_squares import explicit_steps
+from fedtct.silo import targets
+from fedtct.training import ScaffoldCorrection
+
+CLASSES = 3
+ITERATIVE = [ScaffoldRegression, FedAvgRegression, GradientDescent]
+
+
+def problem(model, parts):
+    """The regression that stage 2 of this model solved, a silo's part each, in float64."""
+    return [(normalised_features(model, x), targets(y, CLASSES).double()) for x, y in parts]
+
+
+def pooled_solution(regression):
+    """The least-squares solution of smallest norm, which descent from zero leads to."""
+    z, y = pooled(regression)
+    return torch.linalg.pinv(z, rcond=1e-6) @ y
+
+
+def error(stage2, silos, parts):
+    """How far from the pooled solution a method ends."""
+    model = tct("linear", stage2).fit(silos).model
+    solution = pooled_solution(problem(model, parts))
+    return float((model.linear.w.double() - solution).norm() / solution.norm())
+
+
+@pytest.mark.parametrize("sizes", [(12, 12, 12), (25, 8, 3), (3,) * 8], ids=str)
+def test_scaffold_converges_to_the_pooled_solution_and_fedavg_does_not(sizes):
+    """In silos of more samples than features, of fewer, and of both."""
+    parts, settings = skewed_data(sizes), {"rounds": 300, "steps": 20, "lr": "auto", "evaluate_every": 300}
+    silos = [Silo(*part) for part in parts]
+    assert error(ScaffoldRegression(**settings), silos, parts) < 1e-4
+    assert error(FedAvgRegression(**settings), silos, parts) > 3e-2
+
+
+def test_of_many_solutions_scaffold_finds_the_smallest():
+    """More features than samples: every solution fits all silos, and descent from zero ends in one of them."""
+    parts = skewed_data((12, 6, 3), features=60)
+    stage2 = ScaffoldRegression(rounds=300, steps=20, lr="auto", evaluate_every=300)
+    assert error(stage2, [Silo(*part) for part in parts], parts) < 1e-3
+
+
+@settings(quick, max_examples=6)
+@given(seed=st.integers(0, 999), silos=st.integers(1, 6))
+def test_scaffold_converges_whatever_the_split(seed, silos):
+    x, y = pooled(skewed_data())
+    stage2 = ScaffoldRegression(rounds=300, steps=20, lr="auto", evaluate_every=300)
+    assert error(stage2, deal(x, y, seed, silos), [(x, y)]) < 2e-3
+
+
+@pytest.mark.parametrize("sizes", [(20, 10, 5), (3, 3, 3)], ids=["n>p", "n<p"])
+def test_rounds_of_scaffold_are_those_of_the_paper(sizes):
+    """Algorithm 1 of the paper, step by step, with the aggregation by samples of its footnote."""
+    parts, steps, lr, rounds = skewed_data(sizes), 7, 0.05, 4
+    stage2 = ScaffoldRegression(rounds=rounds, steps=steps, lr=lr)
+    model = tct("linear", stage2).fit([Silo(*part) for part in parts]).model
+    regression = problem(model, parts)
+    shares = [len(y) / sum(sizes) for _, y in regression]
+    w = torch.zeros_like(model.linear.w.double())
+    h = [torch.zeros_like(w) for _ in parts]
+    local = [w for _ in parts]
+    for _ in range(rounds):
+        h = [h_k + (w - w_k) / (steps * lr) for h_k, w_k in zip(h, local, strict=True)]
+        local = [explicit_steps(z, y, w, h_k, lr, steps) for (z, y), h_k in zip(regression, h, strict=True)]
+        w = sum(share * w_k for share, w_k in zip(shares, local, strict=True))
+    assert torch.allclose(model.linear.w.double(), w, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", [ScaffoldRegression, FedAvgRegression])
+def test_equal_silos_take_plain_gradient_descent_steps(method):
+    part = skewed_data((12,))[0]
+    steps, rounds, lr = 6, 5, 0.1
+    model = tct("linear", method(rounds=rounds, steps=steps, lr=lr)).fit([Silo(*part) for _ in range(3)]).model
+    z, y = problem(model, [part])[0]
+    expected = explicit_steps(z, y, torch.zeros(z.shape[1], CLASSES).double(), None, lr, rounds * steps)
+    assert torch.allclose(model.linear.w.double(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_gradient_descent_steps_on_the_pooled_loss():
+    parts, rounds, lr = skewed_data(), 8, 0.1
+    silos = [Silo(*part) for part in parts]
+    descent = tct("linear", GradientDescent(rounds=rounds, lr=lr)).fit(silos).model
+    averaging = tct("linear", FedAvgRegression(rounds=rounds, steps=1, lr=lr)).fit(silos).model
+    z, y = pooled(problem(descent, parts))
+    expected = explicit_steps(z, y, torch.zeros(z.shape[1], CLASSES).double(), None, lr, rounds)
+    assert torch.equal(descent.linear.w, averaging.linear.w)
+    assert torch.allclose(descent.linear.w.double(), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_weighted_corrections_sum_to_zero_every_round():
+    class Watch(Diary):
+        def save(self, stage, checkpoint):
+            super().save(stage, checkpoint)
+            if stage == "stage2" and not checkpoint.finished:
+                corrections.append(self.corrections(checkpoint))
+
+        def corrections(self, checkpoint):
+            memories = [dict(silo.memory["stage2"]) for silo in federation.silos]
+            server = checkpoint.state["w"]
+            return torch.stack([-ScaffoldCorrection(lr, steps).before(memory, server) for memory in memories])
+
+    corrections, lr, steps = [], 0.05, 9
+    federation = LocalFederation(skewed_silos())
+    tct("linear", ScaffoldRegression(rounds=5, steps=steps, lr=lr)).fit(federation, journal=Watch())
+    assert len(corrections) == 5
+    shares = torch.tensor([len(silo) for silo in federation.silos]) / sum(map(len, federation.silos))
+    for h in corrections:
+        assert h.norm() > 0.1
+        assert torch.einsum("k,kpc->pc", shares, h).norm() < 1e-5 * h.norm()
+
+
+@pytest.mark.parametrize("method", ITERATIVE)
+def test_a_diverging_step_size_is_refused_and_the_largest_that_works_named(method):
+    with pytest.raises(FedtctError, match=r"diverges with lr=50: .* lr=[\d.e-]+, which lr='auto' takes") as error:
+        tct("linear", method(rounds=1, lr=50.0)).fit(skewed_silos())
+    named = float(re.search(r"works here is lr=([\d.e+-]+),", str(error.value))[1])
+    options = {} if method is GradientDescent else {"steps": 25}
+    history = tct("linear", method(rounds=300, lr=named, **options)).fit(skewed_silos()).history
+    losses = [row.train_loss for row in history if row.stage == "stage2"]
+    assert max(losses[1:]) < 0.8 * losses[0]
+    assert losses[-1] == pytest.approx(losses[-10], rel=1e-2)
+
+
+def test_the_limit_is_two_over_the_largest_eigenvalue_of_any_silo():
+    parts = skewed_data((20, 10, 5))
+    silos = [Silo(*part) for part in parts]
+    model = tct("linear", ScaffoldRegression(rounds=1, lr="auto")).fit(silos).model
+    limit = min(2 / torch.linalg.eigvalsh(z.T @ z / len(z))[-1].item() for z, _ in problem(model, parts))
+    with pytest.raises(FedtctError, match="diverges"):
+        tct("linear", ScaffoldRegression(rounds=1, lr=1.001 * limit)).fit(silos)
+    tct("linear", ScaffoldRegression(rounds=1, lr=0.999 * limit)).fit(silos)
+
+
+@pytest.mark.parametrize("method", ITERATIVE)
+def test_automatic_step_size_learns(method):
+    history = tct("linear", method(rounds=40, lr="auto")).fit(skewed_silos()).history
+    assert history[-1].train_accuracy > 0.6
+    assert history[-1].train_loss < 0.8 * history[-41].train_loss
+
+
+@pytest.mark.parametrize("options", [{"rounds": 0}, {"steps": 0}, {"lr": 0.0}, {"lr": -1.0}, {"evaluate_every": 0}])
+def test_settings_that_cannot_work(options):
+    with pytest.raises(FedtctError, match=r"at least 1|must be positive"):
+        ScaffoldRegression(**options)

@@ -1,0 +1,279 @@
+"""Tangent features are what a loop of autograd over samples gives, for every kind of model."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from fedtct import FedtctError, tangent_features
+from fedtct.models import MODELS, build_module
+from fedtct.tangent.gradients import choose_method
+
+VECTOR, SMALL_IMAGE = (12,), (2, 9, 8)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:There is a performance drop"),  # vmap has no rule for attention
+    pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel"),
+]
+
+
+class Convolutions(nn.Module):
+    """Everything a convolution can be told, with and without a bias."""
+
+    def __init__(self):
+        super().__init__()
+        self.strided = nn.Conv2d(2, 4, 3, stride=(2, 1), padding=(1, 0))
+        self.grouped = nn.Conv2d(4, 6, (1, 3), groups=2, bias=False)
+        self.dilated = nn.Conv2d(6, 4, 2, dilation=(1, 2), padding="valid")
+        self.same = nn.Conv2d(4, 4, (4, 3), padding="same", dilation=(1, 2))
+        self.depthwise = nn.Conv2d(4, 4, 3, groups=4, padding=1)
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        for layer in (self.strided, self.grouped, self.dilated, self.same, self.depthwise):
+            x = torch.tanh(layer(x))
+        return self.head(x.mean((2, 3)))
+
+
+class Tokens(nn.Module):
+    """Linear layers and LayerNorms over a sequence: parameters that several positions share."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Linear(8, 6)
+        self.norm = nn.LayerNorm(6)
+        self.mix = nn.Linear(6, 6, bias=False)
+        self.over_two = nn.LayerNorm((9, 6))
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = self.norm(torch.tanh(self.embed(x[:, 0])))
+        return self.head(self.over_two(x + torch.tanh(self.mix(x))).mean(1))
+
+
+class Norms(nn.Module):
+    """Normalisation of images and of vectors."""
+
+    def __init__(self):
+        super().__init__()
+        self.images = nn.BatchNorm2d(2)
+        self.groups = nn.GroupNorm(1, 2)
+        self.inner = nn.Linear(144, 5)
+        self.vectors = nn.BatchNorm1d(5)
+        self.vector_groups = nn.GroupNorm(5, 5, affine=True)
+        self.layer = nn.LayerNorm(5)
+        self.head = nn.Linear(5, 2)
+
+    def forward(self, x):
+        x = self.vectors(self.inner(torch.tanh(self.groups(self.images(x))).flatten(1)))
+        return self.head(self.layer(torch.tanh(x)))
+
+
+class Residual(nn.Module):
+    """A branch that nothing uses, a parameter no logit but the second depends on, and a sum of paths."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(2, 3, 3)
+        self.unused = nn.Linear(3, 3)
+        self.left, self.right = nn.Conv2d(3, 3, 1), nn.Conv2d(3, 3, 3, padding=1)
+        self.second_logit = nn.Linear(3, 1)
+        self.head = nn.Linear(3, 1)
+
+    def forward(self, x):
+        x = F.relu(self.first(x))
+        x = (self.left(x) * torch.sigmoid(self.right(x)) + x).mean((2, 3))
+        return torch.cat([self.head(x), self.second_logit(x)], 1)
+
+
+class SharedParameter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.head = nn.Linear(144, 144), nn.Linear(144, 144), nn.Linear(144, 2)
+        self.two.weight = self.one.weight
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.two(torch.tanh(self.one(x.flatten(1))))))
+
+
+class CalledTwice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(2, 2, 3, padding=1), nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.conv(torch.tanh(self.conv(x)))).mean((2, 3)))
+
+
+class InPlace(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.relu, self.head = (
+            nn.Conv2d(2, 3, 3),
+            nn.BatchNorm2d(3),
+            nn.ReLU(inplace=True),
+            nn.Linear(3, 2),
+        )
+
+    def forward(self, x):
+        return self.head(self.relu(self.norm(self.conv(x))).mean((2, 3)))
+
+
+class FunctionalUse(nn.Module):
+    """The head's weight serves a second time, where no hook can see it."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.head = nn.Linear(144, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        x = torch.tanh(self.inner(x.flatten(1)))
+        return self.head(x) + F.linear(x.square(), self.head.weight).square().sum(1, keepdim=True)
+
+
+class OwnParameter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale, self.head = nn.Parameter(torch.randn(144)), nn.Linear(144, 2)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.scale * x.flatten(1)))
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attention, self.head = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 2)
+
+    def forward(self, x):
+        x = x[:, 0]
+        return self.head((x + self.attention(x, x, x, need_weights=False)[0]).mean(1))
+
+
+class ReflectedPadding(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.conv(x)).mean((2, 3)))
+
+
+BY_LAYERS = [Convolutions, Tokens, Norms, Residual]
+BY_FUNC = [SharedParameter, CalledTwice, InPlace, FunctionalUse, OwnParameter, Attention, ReflectedPadding]
+
+
+def randomised(module: nn.Module, seed: int = 0) -> nn.Module:
+    """In float64, with norms and running statistics as training leaves them, not as they begin."""
+    draws = torch.Generator().manual_seed(seed)
+    module = module.double()
+    with torch.no_grad():
+        for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+            if name.endswith("running_var"):
+                tensor.uniform_(0.5, 2, generator=draws)
+            elif name.endswith("running_mean"):
+                tensor.normal_(0, 0.5, generator=draws)
+            elif tensor.ndim == 1:
+                tensor.add_(0.3 * torch.randn(tensor.shape, generator=draws, dtype=torch.float64))
+    return module
+
+
+def samples(shape: tuple[int, ...], n: int = 3) -> torch.Tensor:
+    return torch.randn(n, *shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+def some_coordinates(module: nn.Module, count: int) -> torch.Tensor:
+    """In random order, and some from every parameter."""
+    draws = torch.Generator().manual_seed(2)
+    chosen, start = [], 0
+    sizes = [p.numel() for p in module.parameters()]
+    for size in sizes:
+        chosen.append(start + torch.randperm(size, generator=draws)[: 1 + count * size // sum(sizes)])
+        start += size
+    chosen = torch.cat(chosen)
+    return chosen[torch.randperm(len(chosen), generator=draws)]
+
+
+def loop_over_samples(module: nn.Module, x: torch.Tensor, coordinates: torch.Tensor) -> torch.Tensor:
+    module.eval()
+    parameters = list(module.parameters())
+    rows = []
+    for sample in x:
+        gradients = torch.autograd.grad(
+            module(sample.unsqueeze(0))[0, 0], parameters, allow_unused=True, materialize_grads=True
+        )
+        rows.append(torch.cat([g.reshape(-1) for g in gradients])[coordinates])
+    return torch.stack(rows)
+
+
+def assert_right(module, x, coordinates, **options):
+    expected = loop_over_samples(module, x, coordinates)
+    found = tangent_features(module, x, coordinates, **options)
+    assert expected.norm() > 0
+    assert (found - expected).norm() <= 1e-10 * expected.norm()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_registered_models(name):
+    shape = {"simple-cnn": (3, 16, 16), "resnet18-bn": (3, 8, 8), "resnet18-gn": (3, 8, 8)}.get(name, VECTOR)
+    module, x = randomised(build_module(name, shape, 3)), samples(shape)
+    coordinates = some_coordinates(module, 2000)
+    assert_right(module, x, coordinates)
+    assert choose_method(module, x[:1], coordinates) == "layers"
+
+
+def test_all_coordinates_of_a_network():
+    module, x = randomised(build_module("mlp", VECTOR, 3)), samples(VECTOR)
+    assert_right(module, x, torch.arange(sum(p.numel() for p in module.parameters())))
+
+
+@pytest.mark.parametrize("model", [*BY_LAYERS, *BY_FUNC])
+@pytest.mark.parametrize("share", [0.02, 1.0], ids=["few", "all"])
+def test_own_models(model, share):
+    torch.manual_seed(0)
+    module, x = randomised(model()), samples(SMALL_IMAGE)
+    count = sum(p.numel() for p in module.parameters())
+    coordinates = some_coordinates(module, int(share * count))
+    assert choose_method(module, x[:1], coordinates) == ("layers" if model in BY_LAYERS else "func")
+    assert_right(module, x, coordinates)
+
+
+@pytest.mark.parametrize("model", [Convolutions, Tokens, Norms, Residual, Attention])
+def test_both_ways_agree(model):
+    torch.manual_seed(0)
+    module, x = randomised(model()), samples(SMALL_IMAGE)
+    for method in ["func", "layers"] if model in BY_LAYERS else ["func"]:
+        assert_right(module, x, some_coordinates(module, 50), method=method)
+
+
+@pytest.mark.parametrize("model", [Convolutions, Attention])
+def test_without_gradients_being_recorded(model):
+    module, x = randomised(model()), samples(SMALL_IMAGE)
+    coordinates = some_coordinates(module, 50)
+    expected = tangent_features(module, x, coordinates)
+    with torch.no_grad():
+        assert torch.equal(tangent_features(module, x, coordinates), expected)
+
+
+def test_coordinates_may_repeat_and_batches_do_not_matter():
+    module, x = randomised(Convolutions()), samples(SMALL_IMAGE, n=7)
+    coordinates = torch.tensor([5, 3, 5, 0, 3])
+    assert_right(module, x, coordinates, batch=2)
+
+
+@pytest.mark.parametrize("model", [Norms, InPlace])
+def test_the_model_is_left_as_it_was(model):
+    module, x = randomised(model()).train(), samples(SMALL_IMAGE)
+    frozen = module.head.weight.requires_grad_(False)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+    tangent_features(module, x, some_coordinates(module, 20))
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
+    assert [p for p in module.parameters() if not p.requires_grad] == [frozen]
+    assert all(p.grad is None for p in module.parameters())
+    assert all(m.training and not m._forward_hooks for m in module.modules())
+
+
+@pytest.mark.parametrize("coordinates", [[], [-1], [0, 10**6]])
+def test_coordinates_must_be_the_models(coordinates):
+    with pytest.raises(FedtctError, match=r"coordinates must lie in 0 … \d+"):
+        tangent_features(Norms(), samples(SMALL_IMAGE).float(), torch.tensor(coordinates, dtype=torch.int64))
