@@ -1,7 +1,9 @@
 """What a fit works with: the federation, the network they agreed on, the test data and the journal."""
 
+import math
+import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 from fedtct.errors import FedtctError
 from fedtct.federation import Federation, LocalFederation, Replies
 from fedtct.history import Checkpoint, Journal, Row, State
-from fedtct.models import InputSpec, Network, NetworkSpec
+from fedtct.models import InputSpec, Network, NetworkSpec, find_head
 from fedtct.models.pretrained import read_state_dict, stem_of
 from fedtct.silo import Silo, as_samples
 from fedtct.training import Score
@@ -47,6 +49,7 @@ class Session:
         journal: Journal | None = None,
         head: str | None = None,
         init_weights: str | Path | None = None,
+        num_classes: int | None = None,
         seed: int = 0,
         pooled: bool = False,
     ) -> "Session":
@@ -60,7 +63,9 @@ class Session:
                 raise FedtctError("Centralized needs all data in one process: give it silos, not a federation")
             federation = federation.pooled()
         descriptions = federation.ask("describe", {})
-        inputs, num_classes = agree(descriptions)
+        if isinstance(model, nn.Module):
+            num_classes = int(model.get_submodule(find_head(model, head)).out_features)  # type: ignore[arg-type]
+        inputs, num_classes = agree(descriptions, num_classes)
         spec = NetworkSpec(model, inputs, num_classes, head, stem_of(state) if state else "small")
         federation.use(spec)
         device = federation.device if isinstance(federation, LocalFederation) else torch.device("cpu")
@@ -89,17 +94,20 @@ class Session:
         return Test(x.to(self.network.device), y.to(self.network.device))
 
 
-def agree(descriptions: Replies) -> tuple[InputSpec, int]:
+def agree(descriptions: Replies, num_classes: int | None) -> tuple[InputSpec, int]:
     """The inputs and the number of classes that all silos share; refused if a silo is of another kind."""
     first = descriptions.messages[0]
     shape, kind = tuple(first["shape"].tolist()), first["kind"]
-    for index, silo in enumerate(descriptions.messages[1:], start=1):
-        other = tuple(silo["shape"].tolist())
+    if num_classes is None:
+        num_classes = 1 + max(int(labels.max()) for labels in descriptions.values("labels"))
+    for index, silo in enumerate(descriptions.messages):
+        other, label = tuple(silo["shape"].tolist()), int(silo["labels"].max())
+        if label >= num_classes:
+            raise FedtctError(f"silo {index} has label {label}, but there are {num_classes} classes, counted from 0")
         if other != shape:
             raise FedtctError(f"silo {index} has samples of shape {other}, silo 0 of {shape}: they must be alike")
         if silo["kind"] != kind:
             raise FedtctError(f"silo {index} holds {silo['kind']} samples, silo 0 {kind}: they must be alike")
-    num_classes = 1 + max(int(labels.max()) for labels in descriptions.values("labels"))
     if num_classes < 2:
         raise FedtctError("all silos together have a single class, 0: there is nothing to learn")
     if kind != "pixels":
@@ -164,6 +172,10 @@ def run_rounds(session: Session, stage: Stage, state: State) -> State:
         if stage.patience is not None and at.round - best["round"] >= stage.patience:
             at = Checkpoint(at.round, best["state"], finished=True)
             journal.save(stage.name, at)
+            return at.state
+        if row.train_loss is not None and not math.isfinite(row.train_loss):
+            warnings.warn(f"{stage.name} diverged after {at.round} rounds: stopped there. Lower lr.", stacklevel=2)
+            journal.save(stage.name, replace(at, silos={}, finished=True))
             return at.state
         at = Checkpoint(at.round + 1, state, replies.cost, federation.snapshot(), best)
         journal.save(stage.name, at)

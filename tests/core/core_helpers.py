@@ -79,7 +79,7 @@ def batches(samples: int, epochs: int, batch_size: int, seed: int, number: int, 
     """The batches that silo ``silo`` trains on in round ``number``."""
     plan = LocalPlan(epochs, batch_size, lr=1.0, weight_decay=0.0)
     for epoch in draw_epochs(samples, plan, derive(seed, "train", number, silo)):
-        yield from epoch.order.split(batch_size)
+        yield from epoch.order.split(plan.batch_sizes(samples))
 
 
 def plain_sgd(
@@ -128,8 +128,9 @@ def pooled_optimum(module: nn.Module, data: Data, weight_decay: float) -> Tensor
 
     w = torch.zeros_like(flat(module))
     for _ in range(20):
-        w = w - torch.linalg.solve(torch.func.hessian(loss)(w), torch.func.grad(loss)(w))
-    assert torch.func.grad(loss)(w).norm() < 1e-12
+        (gradient,) = torch.autograd.grad(loss(w.requires_grad_()), w)
+        w = w.detach() - torch.linalg.solve(torch.autograd.functional.hessian(loss, w), gradient)
+    assert gradient.norm() < 1e-12
     return w
 
 

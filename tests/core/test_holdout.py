@@ -60,6 +60,12 @@ def test_every_sample_is_trained_on_or_held_out(n, share):
     assert torch.equal(silo.held_x.squeeze(1), silo.held_y)
 
 
+def test_a_class_that_is_only_held_out_is_a_class():
+    held = silos()
+    held[0].held_y[0] = 6
+    assert FedAvg("linear", **SETTINGS).fit(held).model.spec.num_classes == 7
+
+
 def best_row(history, stage):
     rows = [row for row in history if row.stage == stage]
     return max(rows, key=lambda row: (row.holdout_accuracy, -row.round)), rows

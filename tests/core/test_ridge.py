@@ -23,8 +23,8 @@ def digits():
     return torch.tensor(data.images[:N] * 15.9375).byte().unsqueeze(1), torch.tensor(data.target[:N])
 
 
-def ridge_model(silos, **options):
-    return tct("mlp", Ridge(d=D, **options)).fit(silos).model
+def ridge_model(silos, *, normalize=True, **options):
+    return tct("mlp", Ridge(d=D, **options), normalize=normalize).fit(silos).model
 
 
 def test_the_same_model_however_the_data_is_dealt(digits):
@@ -37,10 +37,11 @@ def test_the_same_model_however_the_data_is_dealt(digits):
         assert torch.allclose(ridge_model(silos).scores(x), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("strength", [1e-3, 0.1, 10.0])
-def test_equals_scikit_learns_ridge_on_the_pooled_features(digits, strength):
+def test_equals_scikit_learns_ridge_on_the_pooled_features(digits, strength, normalize):
     x, y = digits
-    model = ridge_model(deal(x, y, 0, 6), ridge=strength)
+    model = ridge_model(deal(x, y, 0, 6), ridge=strength, normalize=normalize)
     z = normalised_features(model, x)[:, :-1].numpy()
     reference = SklearnRidge(alpha=len(y) * strength).fit(z, targets(y, CLASSES).double().numpy())
     assert torch.allclose(model.scores(x).double(), torch.tensor(reference.predict(z)), rtol=1e-5, atol=1e-5)

@@ -88,6 +88,9 @@ def test_rows_between_evaluations_have_costs_but_no_scores():
     assert all(row.bytes_up > 0 and row.seconds > 0 for row in history[1:])
     every = FedAvg("mlp", rounds=5, **SETTINGS).fit(silos(), TEST).history
     assert [row.train_loss for row in history][::2] == [row.train_loss for row in every][::2]
+    stage2 = ScaffoldRegression(rounds=5, evaluate_every=3, lr="auto")
+    rows = tct("mlp", stage2, p=30).fit(silos(), TEST).history[3:]
+    assert [row.train_accuracy is not None for row in rows] == [True, False, False, True, False, True]
 
 
 def assert_travels(row, *, down, up):

@@ -16,12 +16,17 @@ from core_helpers import (
     plain_sgd,
     pooled,
     pooled_optimum,
+    quick,
     skewed_data,
     skewed_silos,
     tiny_net,
 )
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedtct import Centralized, FedAdam, FedAvg, FedDyn, FedProx, FedtctError, LocalFederation, Scaffold, Silo
+from fedtct.training import LocalPlan
+from fedtct.training.local_update import draw_epochs
 
 EVERY_METHOD = [FedAvg, FedProx, FedDyn, FedAdam, Scaffold, Centralized]
 LOCAL = {"local_epochs": 2, "batch_size": 8, "lr": 0.2, "weight_decay": 0.01, "seed": 3}
@@ -126,13 +131,51 @@ def test_fedavg_averages_weights_and_running_statistics_by_samples():
         assert torch.allclose(vector, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("method", "options"), [(FedProx, {"mu": 0.0}), (FedDyn, {"alpha": 0.0}), (FedAdam, {}), (Scaffold, {})]
+)
+def test_every_method_averages_running_statistics(method, options):
+    """In the first round all of them train alike."""
+    expected = fit(FedAvg, skewed_silos(), rounds=1).model.network.weights().buffers
+    found = fit(method, skewed_silos(), rounds=1, **options).model.network.weights().buffers
+    assert torch.allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("method", EVERY_METHOD)
-def test_last_layer_alone_changes_the_head_and_nothing_else(method):
+@pytest.mark.parametrize(
+    ("trainable", "expected"),
+    [
+        ("last-layer", {"3.weight", "3.bias"}),
+        ("last:1", {"3.weight", "3.bias"}),
+        ("last:2", {"1.weight", "1.bias", "1.running_mean", "1.running_var", "3.weight", "3.bias"}),
+    ],
+)
+def test_what_is_not_trainable_does_not_change(method, trainable, expected):
+    """Neither weights nor running statistics."""
     model = tiny_net(norm=True)
-    trained = fit(method, skewed_silos(), model, trainable="last-layer").model.network.module
+    trained = fit(method, skewed_silos(), model, trainable=trainable).model.network.module
     before, after = model.state_dict(), trained.state_dict()
     moved = {name for name in before if not torch.allclose(before[name], after[name], rtol=1e-12, atol=1e-12)}
-    assert moved == {"3.weight", "3.bias"}
+    assert moved == expected
+
+
+@quick
+@given(samples=st.integers(1, 300), batch_size=st.integers(1, 70), epochs=st.integers(1, 3))
+def test_every_sample_is_trained_on_once_an_epoch_and_none_alone(samples, batch_size, epochs):
+    plan = LocalPlan(epochs, batch_size, lr=0.1, weight_decay=0.0)
+    sizes = plan.batch_sizes(samples)
+    assert sum(sizes) == samples
+    assert all(size == batch_size for size in sizes[:-1])
+    assert 1 <= sizes[-1] <= batch_size + 1
+    assert sizes[-1] > 1 or samples == 1 or batch_size == 1
+    assert plan.steps(samples) == epochs * len(sizes)
+    orders = [epoch.order.tolist() for epoch in draw_epochs(samples, plan, seed=0)]
+    assert [sorted(order) for order in orders] == [list(range(samples))] * epochs
+
+
+def test_batch_norm_trains_whatever_the_number_of_samples():
+    history = fit(FedAvg, skewed_silos((9, 17, 2)), rounds=2).history
+    assert history[-1].train_loss < history[0].train_loss
 
 
 def test_the_head_can_be_another_layer_than_the_last():

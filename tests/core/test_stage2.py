@@ -17,6 +17,11 @@ CLASSES = 3
 ITERATIVE = [ScaffoldRegression, FedAvgRegression, GradientDescent]
 
 
+def test_targets_are_one_hot_less_their_mean():
+    expected = torch.tensor([[0.75, -0.25, -0.25, -0.25], [-0.25, -0.25, 0.75, -0.25]])
+    assert torch.equal(targets(torch.tensor([0, 2]), 4), expected)
+
+
 def problem(model, parts):
     """The regression that stage 2 of this model solved, a silo's part each, in float64."""
     return [(normalised_features(model, x), targets(y, CLASSES).double()) for x, y in parts]

@@ -7,7 +7,7 @@ from torch import nn
 
 from fedtct import FedtctError, tangent_features
 from fedtct.models import MODELS, build_module
-from fedtct.tangent.gradients import choose_method
+from fedtct.tangent.gradients import NoRule, choose_method
 
 VECTOR, SMALL_IMAGE = (12,), (2, 9, 8)
 
@@ -246,6 +246,13 @@ def test_both_ways_agree(model):
         assert_right(module, x, some_coordinates(module, 50), method=method)
 
 
+@pytest.mark.parametrize("model", [model for model in BY_FUNC if model is not FunctionalUse])
+def test_rules_are_not_applied_where_they_do_not_hold(model):
+    module = randomised(model())
+    with pytest.raises(NoRule):
+        tangent_features(module, samples(SMALL_IMAGE), some_coordinates(module, 50), method="layers")
+
+
 @pytest.mark.parametrize("model", [Convolutions, Attention])
 def test_without_gradients_being_recorded(model):
     module, x = randomised(model()), samples(SMALL_IMAGE)
@@ -264,13 +271,15 @@ def test_coordinates_may_repeat_and_batches_do_not_matter():
 @pytest.mark.parametrize("model", [Norms, InPlace])
 def test_the_model_is_left_as_it_was(model):
     module, x = randomised(model()).train(), samples(SMALL_IMAGE)
-    frozen = module.head.weight.requires_grad_(False)
+    layers = list(module.modules())
+    frozen = module.head.requires_grad_(False).eval()
     before = {name: value.clone() for name, value in module.state_dict().items()}
     tangent_features(module, x, some_coordinates(module, 20))
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
-    assert [p for p in module.parameters() if not p.requires_grad] == [frozen]
+    assert [p.requires_grad for p in module.parameters()] == [True] * (len(list(module.parameters())) - 2) + [False] * 2
     assert all(p.grad is None for p in module.parameters())
-    assert all(m.training and not m._forward_hooks for m in module.modules())
+    assert [layer for layer in layers if not layer.training] == [frozen]
+    assert not any(layer._forward_hooks for layer in layers)
 
 
 @pytest.mark.parametrize("coordinates", [[], [-1], [0, 10**6]])

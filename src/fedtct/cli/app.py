@@ -3,13 +3,14 @@
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from fedtct.cli.compare import compare
 from fedtct.cli.data import data
 from fedtct.cli.demo import demo
+from fedtct.cli.paper import paper
 from fedtct.cli.run import run
 from fedtct.errors import FedtctError
 
@@ -28,10 +29,23 @@ app.command()(run)
 app.command()(compare)
 app.command()(demo)
 app.add_typer(data, name="data")
+app.add_typer(paper, name="paper")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from fedtct import __version__
+
+        print(f"fedtct {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
-def _about() -> None:
+def _about(
+    version: Annotated[
+        bool, typer.Option("--version", help="print the version", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
     """Federated learning that works when silos' data differ: train, convexify, train.
 
     For example: fedtct demo

@@ -7,11 +7,13 @@ import typer
 
 from fedtct.cli.options import with_settings
 from fedtct.cli.output import next_free, print_lines
+from fedtct.cli.plots import draw_comparison, draw_run
 from fedtct.cli.run import Config, Json, Out, Resume
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
 from fedtct.runs.config import RunConfig, read_toml
+from fedtct.runs.watcher import Watcher
 
 if TYPE_CHECKING:
     from fedtct.runs.plan import Plan
@@ -58,13 +60,16 @@ def carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool
     """Run a comparison and show what came of it."""
     from fedtct.runs.compare import write_comparison
 
-    names = {name: f"{number} of {len(plan.runs)}  {name}" for number, name in enumerate(plan.runs, start=1)}
+    numbers, several = {name: n for n, name in enumerate(plan.runs, 1)}, len({c.seed for c in plan.runs.values()}) > 1
 
-    def watch(name: str, config: RunConfig) -> Any:
-        return screen.watch(names[name], config)
+    def watch(name: str, config: RunConfig) -> Watcher:
+        seed = f" seed {config.seed}" if several else ""
+        return screen.watch(f"{numbers[name]}/{len(numbers)} {config.method} {config.split}{seed}", config)
 
     with stoppable(screen, path, "fedtct compare"), screen:
-        lines = write_comparison(plan.execute(path, resume=resume, watch=watch), path)
+        runs = plan.execute(path, resume=resume, watch=watch, draw=draw_run)
+        lines = write_comparison(runs, path)
+        draw_comparison(runs, path)
     print_lines(lines, path, json)
 
 

@@ -4,7 +4,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 from fedtct.cli.screen import Screen
 from fedtct.errors import FedtctError
@@ -18,7 +26,11 @@ DataDir = Annotated[Path | None, typer.Option(help="where datasets are [$FEDTCT_
 
 @data.command("list")
 def list_(data_dir: DataDir = None) -> None:
-    """Which datasets there are, and which of them are here. For example: fedtct data list"""
+    """Which datasets there are, and which of them are here.
+
+    \b
+    fedtct data list
+    """
     from fedtct.data import DATASETS, resolve_data_dir, verify
 
     print(f"in {resolve_data_dir(data_dir)}:")
@@ -39,26 +51,38 @@ def list_(data_dir: DataDir = None) -> None:
 
 @data.command()
 def fetch(name: Name, data_dir: DataDir = None) -> None:
-    """Download a dataset from its own site; goes on where it stopped. For example: fedtct data fetch cifar10"""
+    """Download a dataset from its own site; goes on where it stopped.
+
+    \b
+    fedtct data fetch cifar10
+    """
     from fedtct.data import fetch as download
 
-    screen = Screen()
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=screen.console) as bars:
-        tasks: dict[str, int] = {}
+    bars = Progress(*columns, TimeRemainingColumn(), console=Screen().console)
+    tasks: dict[str, TaskID] = {}
 
-        def progress(file: str, done: int, total: int | None) -> None:
-            if file not in tasks:
-                tasks[file] = bars.add_task(file)
-            bars.update(bars.task_ids[list(tasks).index(file)], completed=done, total=total)
+    def progress(file: str, done: int, total: int | None) -> None:
+        bars.start()
+        if file not in tasks:
+            tasks[file] = bars.add_task(file)
+        bars.update(tasks[file], completed=done, total=total)
 
+    try:
         written = download(name, data_dir, progress=progress)
+    finally:
+        if tasks:
+            bars.stop()
     print("\n".join(map(str, written)) if written else f"{name} is here already")
 
 
 @data.command()
 def verify(names: Names = None, data_dir: DataDir = None) -> None:
-    """Compare files with the originals by size and digest. For example: fedtct data verify cifar10"""
+    """Compare files with the originals by size and digest.
+
+    \b
+    fedtct data verify cifar10
+    """
     from fedtct.data import DATASETS
     from fedtct.data import verify as check_files
 

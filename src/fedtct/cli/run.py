@@ -7,6 +7,7 @@ import typer
 
 from fedtct.cli.options import with_settings
 from fedtct.cli.output import next_free, print_choice, print_summary
+from fedtct.cli.plots import draw_run
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
@@ -42,7 +43,8 @@ def run(
             raise FedtctError(f"--resume goes on in {resume}: leave out --out")
         _resume(resume, given, screen, json)
         return
-    rates = str(given.get("lr", "")).split(",")
+    lr = given.get("lr", "")
+    rates = lr if isinstance(lr, list) else str(lr).split(",")
     if len(rates) > 1:
         first = RunConfig.of(**given | {"lr": rates[0]})
         _choose(first, rates, out or next_free(default_folder(first)), screen, json)
@@ -80,11 +82,11 @@ def _execute(folder: "RunFolder", screen: Screen, json: bool) -> None:
     from fedtct.runs.summary import Summary
 
     with stoppable(screen, folder.path, "fedtct run"), screen:
-        execute(folder)
+        execute(folder, draw_run)
     print_summary(Summary.of(folder), json)
 
 
-def _choose(config: RunConfig, rates: list[str], path: Path, screen: Screen, json: bool) -> None:
+def _choose(config: RunConfig, rates: list[Any], path: Path, screen: Screen, json: bool) -> None:
     from fedtct.runs.choose import candidates
     from fedtct.runs.config import as_value
 
@@ -96,6 +98,6 @@ def _carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: boo
     from fedtct.runs.choose import choose
 
     with stoppable(screen, path, "fedtct run"), screen:
-        choice = choose(plan, path, resume=resume, watch=screen.watch)
+        choice = choose(plan, path, resume=resume, watch=screen.watch, draw=draw_run)
     print_choice(choice, json)
     return choice

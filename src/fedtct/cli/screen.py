@@ -27,7 +27,7 @@ class Screen:
         self.console = Console(stderr=True, quiet=quiet, highlight=False)
         self.bars = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
+            BarColumn(bar_width=24),
             TextColumn("{task.fields[rounds]}", justify="right"),
             TextColumn("{task.fields[accuracy]}"),
             TimeElapsedColumn(),
@@ -51,7 +51,10 @@ class Screen:
         self.console.print(text, markup=False, soft_wrap=True)
 
     def watch(self, name: str, config: RunConfig) -> Watcher:
-        """Someone who shows a run here; bars of runs before it make room."""
+        """Someone who shows a run here; of the run before, a line is left."""
+        if self.bars.tasks:
+            last = self.bars.tasks[-1]
+            self.say(f"{last.description}  {last.fields['accuracy']}")
         for task in self.bars.task_ids:
             self.bars.remove_task(task)
         if self.console.quiet:

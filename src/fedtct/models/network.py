@@ -159,20 +159,29 @@ class Network:
         return result
 
     def set_training(self, trainable: str) -> None:
-        """Training mode for ``"all"``; for ``"last-layer"`` all but the head is frozen, running statistics too."""
-        self.module.train(trainable == "all")
-        self.module.requires_grad_(trainable == "all")
-        self.module.get_submodule(self.head).requires_grad_(True)
+        """Training mode for what is trainable; the rest is frozen, running statistics too.
 
-    def head_slice(self) -> slice:
-        """Where the head's parameters lie in the flat vector."""
-        own = set(map(id, self.module.get_submodule(self.head).parameters()))
-        positions, start = [], 0
+        ``"all"``, ``"last-layer"`` for the head, or ``"last:3"`` for the last three of the module's own parts.
+        """
+        parts = {"all": [self.module], "last-layer": [self.module.get_submodule(self.head)]}.get(trainable)
+        if parts is None:
+            with_weights = [child for child in self.module.children() if any(True for _ in child.parameters())]
+            parts = with_weights[-int(trainable.removeprefix("last:")) :]
+        self.module.eval().requires_grad_(False)
+        for part in parts:
+            part.train().requires_grad_(True)
+
+    def trainable_slices(self) -> list[slice]:
+        """Where the parameters in training lie in the flat vector, in as few pieces as possible."""
+        slices: list[slice] = []
+        start = 0
         for parameter in self.module.parameters():
-            if id(parameter) in own:
-                positions.append((start, start + parameter.numel()))
-            start += parameter.numel()
-        return slice(positions[0][0], positions[-1][1])
+            stop = start + parameter.numel()
+            if parameter.requires_grad:
+                joins = bool(slices) and slices[-1].stop == start
+                slices = [*slices[:-1], slice(slices[-1].start, stop)] if joins else [*slices, slice(start, stop)]
+            start = stop
+        return slices
 
     def _view(self, piece: Tensor, shape: torch.Size) -> Tensor:
         if self.channels_last and len(shape) == 4:

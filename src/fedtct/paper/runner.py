@@ -1,29 +1,48 @@
-"""Run cells of the paper for as long as there is time; started again, it goes on where it stopped.
+"""Run parts of the paper's evaluation for as long as there is time; started again, it goes on where it stopped.
 
-A learning rate is chosen from the paper's grid, on held-out samples and early: every rate runs for a fifth of the
-rounds, and the one with the best held-out accuracy there goes on to the end. TCT takes its stage 1 from the FedAvg run
-of the same split, so nothing is computed twice.
+Every silo holds a tenth of its samples out. A learning rate is chosen from the paper's grid by accuracy on them, and
+early: every rate runs for a fifth of the rounds, and the best goes on to the end; if it diverges there, the next best
+does. Nothing is computed twice: runs of one learning rate are shared by all that show them, TCT starts from FedAvg's
+weights at its round, and all ways of stage 2 on one set of features are solved together.
 """
 
 import contextlib
 import json
+import shutil
 import statistics
 import time
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from safetensors.torch import save_file
+
 from fedtct.errors import FedtctError
-from fedtct.federation import pick_device
+from fedtct.federation import LocalFederation, pick_device
 from fedtct.history import Checkpoint, Row
-from fedtct.paper.cells import HOLDOUT, LEARNING_RATES, SCALES, STAGE2_LR, Cell, find_cell
+from fedtct.models import Weights
+from fedtct.paper.protocol import HOLDOUT, SCALES, STAGE2_LR, Retrain, Run, Tangent, Train
 from fedtct.runs.checkpoint import read_checkpoint, write_checkpoint
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import execute
-from fedtct.runs.folder import ENVIRONMENT, RunFolder, read_json, read_rows, strict, to_line, write_json, write_text
+from fedtct.runs.execute import execute, prepare
+from fedtct.runs.folder import (
+    ENVIRONMENT,
+    METRICS,
+    RunFolder,
+    read_json,
+    read_rows,
+    strict,
+    to_line,
+    write_text,
+)
+from fedtct.stage2 import IterativeRegression
+from fedtct.stage2.base import convexify
+from fedtct.tct import TCT
 
-JUDGED_ROUNDS = 5  # the last of them, whose mean decides: a single round is noisy
-SNAPSHOT = "stage1.safetensors"  # the weights that TCT starts from
+JUDGED_ROUNDS = 5  # the last before a choice, whose mean decides: a single round is noisy
+SHARES = 5  # stage 1's weights are kept at every fifth of its rounds, as figures 5 and 6 show them
+KEPT = "round-{}.safetensors"
 
 
 class OutOfTime(Exception):
@@ -35,10 +54,11 @@ class _Pause(Exception):
 
 
 class PaperRun(RunFolder):
-    """A run folder that stops at a round or at a time, and keeps the weights that stage 2 starts from."""
+    """A run folder that stops at a round or at a time, and keeps the weights of some rounds."""
 
     deadline = float("inf")
-    pause_at = snapshot_at = -1
+    pause_at = -1
+    keep: frozenset[int] = frozenset()
 
     def save(self, stage: str, checkpoint: Checkpoint) -> None:
         """Keep what is needed later, and stop when it is time to."""
@@ -47,8 +67,10 @@ class PaperRun(RunFolder):
         if late or pause:
             self._next_save = 0.0
         super().save(stage, checkpoint)
-        if stage == "stage1" and checkpoint.round == self.snapshot_at:
-            write_checkpoint(self.path / SNAPSHOT, checkpoint, rows=len(self.history))
+        if stage == "stage1" and checkpoint.round in self.keep:
+            weights = {name: checkpoint.state[name] for name in Weights._fields}
+            path = self.path / KEPT.format(checkpoint.round)
+            write_checkpoint(path, Checkpoint(checkpoint.round, weights, checkpoint.cost), rows=0)
         if pause:
             raise _Pause
         if late and not checkpoint.finished:
@@ -56,145 +78,226 @@ class PaperRun(RunFolder):
 
 
 class Runner:
-    """Works in ``state``, writes a file a finished cell to ``results``, stops after ``minutes``."""
+    """Works in ``state``, writes a file a finished run to ``results``, stops after ``minutes``."""
 
     def __init__(
-        self, state: Path, results: Path, minutes: float, *, scale: str = "full", commit: str = "", seed: int = 0
+        self,
+        state: Path,
+        results: Path,
+        *,
+        minutes: float = float("inf"),
+        scale: str = "full",
+        seed: int = 0,
+        commit: str | None = None,
+        imagenet: str = "",
     ) -> None:
-        self.state, self.results, self.commit, self.seed = state, results, commit, seed
-        self.scale = SCALES[scale]
+        if scale not in SCALES:
+            raise FedtctError(f"unknown scale '{scale}'. Known: {', '.join(SCALES)}")
+        self.state, self.results, self.scale, self.seed, self.commit = state, results, SCALES[scale], seed, commit
+        self.imagenet = imagenet
         self.deadline = time.monotonic() + 60 * minutes
 
-    def run(self, keys: list[str], table: str = "table2") -> None:
-        """Do the cells in their order; those with a result are left alone."""
-        for key in keys:
-            cell = find_cell(table, key)
-            if self._result(cell).is_file():
-                continue
-            start = time.monotonic()
-            try:
-                self._tct(cell) if cell.method == "tct" else self._baseline(cell)
-            except OutOfTime:
-                print(f"{key}: out of time, saved", flush=True)
-                return
-            print(f"{key}: {time.monotonic() - start:.0f} s", flush=True)
+    def run(self, runs: Sequence[Run]) -> None:
+        """Do the runs in their order, those that can share work together; those with a result are left alone."""
+        pending = [run for run in dict.fromkeys(runs) if not self.result(run).is_file()]
+        while pending:
+            first = pending[0]
+            if isinstance(first, Train):
+                done: list[Run] = [first]
+                self._train(first)
+            elif isinstance(first, Retrain):
+                done = [first]
+                self._retrain(first)
+            else:
+                same = [r for r in pending if isinstance(r, Tangent) and r.features == first.features]
+                done = list(same)
+                self._tangents(same)
+            pending = [run for run in pending if run not in done]
 
-    def _baseline(self, cell: Cell) -> None:
-        scores = self._grid(cell)
-        best = max(scores, key=lambda lr: scores[lr])
-        folder = self._folder(cell, best)
-        execute(self._open(folder, self._config(cell, best)), plots=False)
-        self._write(cell, folder, {"grid": {f"{lr:g}": s for lr, s in scores.items()}, "grid_rounds": self.scale.grid})
+    def result(self, run: Run) -> Path:
+        """The file that a run's result goes to."""
+        return self.results / f"{run.name}-{self.scale.name}-seed{self.seed}.json"
 
-    def _grid(self, cell: Cell) -> dict[float, float]:
-        """Held-out accuracy of every learning rate after a part of the rounds."""
+    # Stage 1
+
+    def _train(self, run: Train) -> None:
+        lr, choice = self._choose(run, self._config(run, run.rates[0]).rounds[0])
+        self._write(run, self._folder(run, lr), choice)
+
+    def _grid(self, run: Train) -> tuple[dict[float, float], dict[str, Any]]:
+        """Every learning rate's accuracy on held-out samples after a part of the rounds, and a record of it."""
+        if len(run.rates) == 1:
+            return {run.rates[0]: 0.0}, {}
         scores = {}
-        for lr in LEARNING_RATES:
-            folder = self._folder(cell, lr)
-            if not self._rows_at(folder, self.scale.grid - 1):
-                run = self._open(folder, self._config(cell, lr))
-                run.pause_at = self.scale.grid
-                with contextlib.suppress(_Pause):
-                    execute(run, plots=False)
-            judged = read_rows(folder)[max(0, self.scale.grid - JUDGED_ROUNDS) : self.scale.grid]
-            scores[lr] = statistics.mean(row.holdout_accuracy or 0.0 for row in judged)
-        return scores
+        for lr in run.rates:
+            rows = read_rows(self._advance(run, lr, self.scale.grid))[: self.scale.grid]
+            scores[lr] = statistics.mean(row.holdout_accuracy or 0.0 for row in rows[-JUDGED_ROUNDS:])
+        grid = {f"{lr:.4g}": round(score, 5) for lr, score in scores.items()}
+        return scores, {"grid": grid, "grid_rounds": self.scale.grid}
 
-    def _tct(self, cell: Cell) -> None:
-        """Stage 2 on the weights that FedAvg had after its share of the rounds."""
-        fedavg = find_cell(cell.table, f"{cell.dataset}/{cell.split}/fedavg")
-        if not self._result(fedavg).is_file():
-            self._baseline(fedavg)
-        lr = json.loads(self._result(fedavg).read_text())["config"]["lr"]
-        config = self._config(cell, lr)
-        folder = self._folder(cell, lr)
-        try:
-            execute(self._seeded(folder, config, self._folder(fedavg, lr)), plots=False)
-            extra: dict[str, Any] = {}
-        except FedtctError as error:  # the paper's step size may diverge here: then take the largest that does not
-            extra = {"refused": str(error)}
-            folder = folder.with_name(folder.name + "-auto")
-            config = self._config(cell, lr, stage2_lr="auto")
-            execute(self._seeded(folder, config, self._folder(fedavg, lr)), plots=False)
-        self._write(cell, folder, extra)
+    def _choose(self, run: Train, rounds: int) -> tuple[float, dict[str, Any]]:
+        """The best learning rate that lasts for so many rounds, and a record of the choice; if none does, the best."""
+        scores, choice = self._grid(run)
+        order = sorted(scores, key=lambda lr: -scores[lr])
+        diverged: dict[str, int] = {}
+        for lr in order:
+            rows = read_rows(self._advance(run, lr, rounds))[: rounds + 1]
+            if rows[-1].train_loss is not None or not rounds:
+                return lr, choice | ({"diverged": diverged} if diverged else {})
+            diverged[f"{lr:.4g}"] = rows[-1].round
+        return order[0], choice | {"diverged": diverged}
 
-    def _seeded(self, folder: Path, config: RunConfig, fedavg: Path) -> RunFolder:
-        """A TCT run that finds its stage 1 finished: rows and weights are FedAvg's."""
+    def _advance(self, run: Train, lr: float, rounds: int, config: RunConfig | None = None) -> Path:
+        """The folder of the run at one learning rate, trained for at least so many rounds."""
+        folder = self._folder(run, lr)
+        config = config or self._config(run, lr)
+        if folder.exists() and (RunFolder.resume(folder).finished or len(read_rows(folder)) >= rounds):
+            return folder
+        paper_run = self._open(folder, config)
+        paper_run.pause_at = rounds if rounds < config.rounds[0] else -1
+        with contextlib.suppress(_Pause):
+            execute(paper_run)
+        return folder
+
+    def _config(self, run: Train, lr: float, **more: Any) -> RunConfig:
+        scale, central = self.scale, run.split == "pooled"
+        return RunConfig.of(
+            **{
+                "dataset": scale.dataset or run.dataset,
+                "split": "iid" if central else run.split,
+                "method": run.method,
+                "model": scale.model or run.model,
+                "rounds": (scale.central if central else scale.rounds,),
+                "local_epochs": scale.local_epochs,
+                "silos": scale.silos,
+                "limit": scale.limit,
+                "lr": lr,
+                "holdout": HOLDOUT,
+                "augment": "crop-flip" if run.dataset.startswith("cifar") else "none",
+                "init_weights": self.imagenet if run.init == "imagenet" else "",
+                "seed": self.seed,
+            }
+            | more
+        )
+
+    def _retrain(self, run: Retrain) -> None:
+        """Central training of the last layers, from random weights or from those that FedAvg ended with."""
+        weights = self._exported(run.network) if run.trained else ""
+        network = replace(run.network, method=run.name, split="pooled")
+        more = {"method": "centralized", "trainable": f"last:{run.layers}", "init_weights": weights}
+        configs = {lr: self._config(network, lr, **more) for lr in network.rates}
+        scores = {}
+        for lr, config in configs.items():
+            rows = read_rows(self._advance(network, lr, config.rounds[0], config))
+            scores[lr] = rows[-1].holdout_accuracy or 0.0
+        best = max(scores, key=lambda lr: scores[lr])
+        grid = {f"{lr:.4g}": round(score, 5) for lr, score in scores.items()}
+        self._write(run, self._advance(network, best, configs[best].rounds[0], configs[best]), {"grid": grid})
+
+    def _exported(self, run: Train) -> str:
+        """The state dict that a network ended with, as a file."""
+        lr, _ = self._choose(run, self._config(run, run.rates[0]).rounds[0])
+        folder = self._folder(run, lr)
+        path = folder / "state-dict.safetensors"
+        fit = RunFolder.resume(folder).fit()
+        module = fit.model.network.module  # type: ignore[attr-defined]
+        save_file({name: t.detach().cpu().clone() for name, t in module.state_dict().items()}, path)
+        return str(path)
+
+    # Stage 2
+
+    def _tangents(self, runs: list[Tangent]) -> None:
+        """All ways of stage 2 on one set of features."""
+        network, share, _ = runs[0].features
+        rounds = round(share * self.scale.stage1)
+        lr, choice = self._choose(network, rounds)
+        job = prepare(self._config(network, lr))
+        session, problem, first = None, None, None
+        for run in runs:
+            folder = self._seeded(run, lr, rounds, first)
+            tct = folder.config.build(job.data.num_classes)
+            assert isinstance(tct, TCT)
+            assert isinstance(tct.stage2, IterativeRegression)
+            if session is None or problem is None:
+                federation = LocalFederation(job.silos, folder.config.device)
+                session = tct.stage1.open(federation, tct.model, job.data.test, folder)
+                recipe = tct.features.recipe(tct.stage1.run(session))
+                problem, first = convexify(session, recipe), folder.path
+            session.journal = folder
+            try:
+                tct.stage2.solve(session, problem)
+                extra: dict[str, Any] = {}
+            except FedtctError as error:
+                extra = {"refused": str(error)}
+                if run.lr == STAGE2_LR and run.solver == "scaffold":  # the default must have an answer: a safe step
+                    replace(tct.stage2, lr="auto").solve(session, problem)
+                    extra["lr_used"] = replace(tct.stage2, lr="auto").step_size(problem)
+            self._write(run, folder.path, choice | extra | {"largest_eigenvalues": problem.largest_eigenvalues})
+
+    def _seeded(self, run: Tangent, lr: float, rounds: int, first: Path | None) -> PaperRun:
+        """A run folder that finds stage 1 done: by FedAvg, or by the first run on the same features."""
+        folder = self.state / f"{run.name}-{self.scale.name}-seed{self.seed}"
+        solver = {"stage2": run.solver, "steps": run.steps, "stage2_lr": run.lr, "normalize": run.normalize}
+        more = solver | {"method": "tct", "rounds": (rounds, self.scale.stage2), "p": self.scale.p}
+        config = self._config(run.network, lr, **more)
         if not folder.exists():
-            run = self._open(folder, config)
-            run.begin("stage1", self.scale.stage1, self.scale.stage1)
-            rows = [row for row in read_rows(fedavg) if row.round <= self.scale.stage1]
-            write_text(folder / "metrics.jsonl", "".join(map(to_line, rows)))
-            at = read_checkpoint(fedavg / SNAPSHOT, pick_device(config.device))
-            weights = {key: at.state[key] for key in ("parameters", "buffers")}
-            done = Checkpoint(self.scale.stage1, weights, at.cost, finished=True)
-            write_checkpoint(folder / "checkpoints" / "stage1.safetensors", done, rows=len(rows))
+            opened = self._open(folder, config)
+            opened.begin("stage1", rounds, rounds)
+            if first is not None:
+                rows = [row for row in read_rows(first) if row.stage != "stage2"]
+                for name in ("stage1", "convexify"):
+                    shutil.copy(first / "checkpoints" / f"{name}.safetensors", folder / "checkpoints")
+            else:
+                fedavg = self._folder(run.network, lr)
+                rows = [row for row in read_rows(fedavg) if row.round < rounds]
+                if rounds:
+                    kept = read_checkpoint(fedavg / KEPT.format(rounds), pick_device("cpu"))
+                    write_checkpoint(folder / "checkpoints" / "stage1.safetensors", kept, len(rows))
+            write_text(folder / METRICS, "".join(map(to_line, rows)))
         return self._open(folder, config)
 
-    def _config(self, cell: Cell, lr: float, stage2_lr: float | str = STAGE2_LR) -> RunConfig:
-        scale = self.scale
-        return RunConfig.of(
-            dataset=cell.dataset,
-            split="iid" if cell.split == "pooled" else cell.split,
-            method=cell.method,
-            model=cell.model,
-            rounds=(scale.stage1, scale.stage2) if cell.method == "tct" else (scale.rounds,),
-            local_epochs=scale.local_epochs,
-            limit=scale.limit,
-            p=scale.p,
-            lr=lr,
-            holdout=HOLDOUT,
-            augment="none" if cell.dataset == "fashion-mnist" else "crop-flip",
-            stage2_lr=stage2_lr,
-            seed=self.seed,
-        )
+    # Folders and files
+
+    def _folder(self, run: Train, lr: float) -> Path:
+        return self.state / f"{replace(run, rates=(lr,)).name}-{self.scale.name}-seed{self.seed}"
 
     def _open(self, folder: Path, config: RunConfig) -> PaperRun:
         run = PaperRun.resume(folder) if folder.exists() else PaperRun.create(folder, config)
         assert isinstance(run, PaperRun)
         run.deadline = self.deadline
-        run.snapshot_at = self.scale.stage1 if config.method == "fedavg" else -1
+        if config.method == "fedavg":
+            run.keep = frozenset(round(i / SHARES * self.scale.stage1) for i in range(SHARES + 1))
         return run
 
-    def _folder(self, cell: Cell, lr: float) -> Path:
-        return self.state / f"{self._name(cell)}-lr{lr:g}"
-
-    def _result(self, cell: Cell) -> Path:
-        return self.results / f"{self._name(cell)}.json"
-
-    def _name(self, cell: Cell) -> str:
-        parts = (cell.dataset, cell.model, cell.init, cell.split, cell.method, self.scale.name, f"seed{self.seed}")
-        return "-".join(parts).replace(":", "")
-
-    def _rows_at(self, folder: Path, number: int) -> bool:
-        return folder.exists() and any(row.round == number for row in read_rows(folder))
-
-    def _write(self, cell: Cell, folder: Path, extra: dict[str, Any]) -> None:
+    def _write(self, run: Run, folder: Path, extra: dict[str, Any]) -> None:
         rows = list(read_rows(folder))
         config = asdict(RunFolder.resume(folder).config)
-        config.pop("data_dir")
+        for name in ("data_dir", "init_weights"):
+            config[name] = Path(config[name]).name if config[name] else ""
         sittings = [{k: v for k, v in e.items() if k != "command"} for e in read_json(folder / ENVIRONMENT)]
-        self.results.mkdir(parents=True, exist_ok=True)
+        rated, unanswered = rows[-1].test_accuracy, "refused" in extra and "lr_used" not in extra
         record = {
-            "cell": asdict(cell),
+            "run": run.name,
             "scale": self.scale.name,
-            "top1_percent": round(100 * rows[-1].test_accuracy, 2) if rows[-1].test_accuracy else None,
+            "top1_percent": None if rated is None or unanswered else round(100 * rated, 2),
             "config": config,
-            "commit": self.commit,
+            "commit": self.commit or sittings[-1].get("git_commit"),
             "environment": sittings,
             "seconds": round(sum(row.seconds for row in rows), 1),
             **extra,
             "rows": [_short(row) for row in rows],
         }
-        write_json(self._result(cell), strict(record))
+        self.results.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(strict(record), allow_nan=False, separators=(",", ":"))
+        write_text(self.result(run), text + "\n")
 
 
 def _short(row: Row) -> dict[str, Any]:
-    """A row with as many digits as mean anything."""
+    """A row with as many digits as mean anything, and without what is not there."""
 
     def digits(value: Any) -> Any:
         if isinstance(value, float):
             return float(f"{value:.5g}")
         return [digits(v) for v in value] if isinstance(value, tuple) else value
 
-    return {key: digits(value) for key, value in asdict(row).items()}
+    return {key: digits(value) for key, value in asdict(row).items() if value not in (None, ())}

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from fedtct.errors import FedtctError
 from fedtct.runs.config import RunConfig
+from fedtct.runs.execute import Draw
 from fedtct.runs.folder import RunFolder, write_json
 from fedtct.runs.plan import Plan, Watch
 from fedtct.runs.summary import Summary
@@ -33,12 +34,14 @@ def candidates(config: RunConfig, name: str, values: Sequence[Any]) -> Plan:
     return Plan("choose", runs)
 
 
-def choose(plan: Plan, folder: str | Path, *, resume: bool = False, watch: Watch | None = None) -> Choice:
+def choose(
+    plan: Plan, folder: str | Path, *, resume: bool = False, watch: Watch | None = None, draw: Draw | None = None
+) -> Choice:
     """Run all candidates; the first of those with the highest final accuracy on held-out samples wins.
 
     ``choice.json`` in the folder tells which run that is.
     """
-    runs = plan.execute(folder, resume=resume, watch=watch)
+    runs = plan.execute(folder, resume=resume, watch=watch, draw=draw)
     accuracies = {name: Summary.of(run).holdout_accuracy or 0.0 for name, run in runs.items()}
     best = max(accuracies, key=lambda name: accuracies[name])
     write_json(Path(folder) / CHOICE, {"best": best, "holdout_accuracy": accuracies})

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedtct.errors import FedtctError
 from fedtct.runs.config import RunConfig, as_value
-from fedtct.runs.folder import PLOTS, RunFolder, write_json
+from fedtct.runs.folder import RunFolder, write_json
 from fedtct.runs.plan import Plan
 from fedtct.runs.summary import Summary
 
@@ -96,20 +96,11 @@ def by_method_and_split(runs: Mapping[str, RunFolder]) -> dict[tuple[str, str], 
 
 
 def write_comparison(runs: Mapping[str, RunFolder], folder: str | Path) -> list[Line]:
-    """summary.json, summary.csv and plots for each split; returns the table."""
-    from fedtct.report import write_plots
-
+    """summary.json and summary.csv; returns the table."""
     folder, lines = Path(folder), table(runs)
     everything = {name: Summary.of(run).as_dict() for name, run in runs.items()}
     write_json(folder / "summary.json", {"table": [vars(line) for line in lines], "runs": everything})
     _write_csv(folder / "summary.csv", lines)
-    groups = by_method_and_split(runs)
-    for split in dict.fromkeys(split for split, _ in groups):
-        curves = {method: [r.history for r in group] for (own, method), group in groups.items() if own == split}
-        plots = folder / PLOTS / slug(split)
-        plots.mkdir(parents=True, exist_ok=True)
-        dataset = next(iter(runs.values())).config.dataset
-        write_plots(curves, plots, title=f"{dataset}, {split}")
     return lines
 
 

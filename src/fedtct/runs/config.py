@@ -47,6 +47,7 @@ class RunConfig:
     batch_size: int = setting(64, "samples in a step", "N")
     lr: float = setting(0.1, "learning rate; holdout chooses of several", "LR[,LR]")
     weight_decay: float = setting(1e-5, "weight decay", "X")
+    trainable: str = setting("all", "all, last-layer or last:N", "PART")
     augment: str = setting("none", "none or crop-flip", "NAME")
     init_weights: str = setting("", "start from this state dict", "FILE")
     patience: int = setting(0, "stop after N rounds without a better holdout", "N")
@@ -98,21 +99,22 @@ class RunConfig:
         names = [name for name in given if name not in NOT_IDENTITY]
         return [name for name in names if as_value(name, given[name]) != getattr(self, name)]
 
-    def build(self) -> Stage1 | TCT:
-        """The estimator."""
+    def build(self, num_classes: int | None = None) -> Stage1 | TCT:
+        """The estimator; a dataset has its number of classes even if some have no holder."""
         from fedtct.tangent import TangentFeatures
         from fedtct.tct import TCT
 
         if self.method != "tct":
-            return self._stage1(self.method)
+            return self._stage1(self.method, num_classes)
         features = TangentFeatures(self.p, self.seed, self.normalize)
-        return TCT(self.model, self._stage1("fedavg"), features, self._stage2())
+        return TCT(self.model, self._stage1("fedavg", num_classes), features, self._stage2())
 
-    def _stage1(self, method: str) -> Stage1:
+    def _stage1(self, method: str, num_classes: int | None) -> Stage1:
         from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold
 
         shared = {name: getattr(self, name) for name in SHARED} | {
             "rounds": self.rounds[0],
+            "num_classes": num_classes,
             "init_weights": self.init_weights or None,
             "patience": self.patience or None,
         }
@@ -124,7 +126,7 @@ class RunConfig:
             case "fedadam":
                 return FedAdam(self.model, server_lr=self.server_lr, **shared)
             case "fedavg-last-layer":
-                return FedAvg(self.model, trainable="last-layer", **shared)
+                return FedAvg(self.model, **shared | {"trainable": "last-layer"})
         kinds: dict[str, type[Stage1]] = {"fedavg": FedAvg, "scaffold": Scaffold, "centralized": Centralized}
         return kinds[method](self.model, **shared)
 
@@ -186,7 +188,7 @@ class RunConfig:
         return bool(self.patience) or chooses
 
 
-SHARED = ("local_epochs", "batch_size", "lr", "weight_decay", "augment", "seed", "evaluate_every")
+SHARED = ("local_epochs", "batch_size", "lr", "weight_decay", "augment", "trainable", "seed", "evaluate_every")
 SETTINGS = {spec.name: spec for spec in fields(RunConfig)}
 
 

@@ -1,5 +1,6 @@
 """Run a configuration from its data to its model, in a folder."""
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -11,9 +12,10 @@ from fedtct.data import Dataset, load_dataset, partition
 from fedtct.errors import FedtctError
 from fedtct.federation import LocalFederation, pick_device
 from fedtct.runs.config import RunConfig
-from fedtct.runs.folder import PLOTS, RunFolder
+from fedtct.runs.folder import RunFolder
 from fedtct.seeds import generator
 from fedtct.silo import Silo
+from fedtct.tct import TCT
 
 
 class Job(NamedTuple):
@@ -23,7 +25,10 @@ class Job(NamedTuple):
     silos: list[Silo]
 
 
-def execute(folder: RunFolder, *, plots: bool = True) -> Fit:
+Draw = Callable[[RunFolder, Job], None]  # makes pictures of a run that is over
+
+
+def execute(folder: RunFolder, draw: Draw | None = None) -> Fit:
     """Fit what the folder's configuration says, from where it stands; a finished run is only read."""
     if folder.finished:
         return folder.fit()
@@ -31,11 +36,19 @@ def execute(folder: RunFolder, *, plots: bool = True) -> Fit:
     job = prepare(config)
     federation = LocalFederation(job.silos, config.device)
     federation.on_reply = folder.watcher.reply
-    fit = config.build().fit(federation, test=job.data.test, journal=folder)
-    if plots:
-        plot(folder, job)
+    fit = config.build(job.data.num_classes).fit(federation, test=job.data.test, journal=folder)
+    if draw:
+        draw(folder, job)
     folder.finish(fit)
     return fit
+
+
+def rehearse(config: RunConfig) -> None:
+    """Refuse, without writing anything, what ``execute`` would refuse before its first round."""
+    job = prepare(config)
+    method = config.build(job.data.num_classes)
+    stage1 = method.stage1 if isinstance(method, TCT) else method
+    stage1.open(LocalFederation(job.silos, config.device), config.model, job.data.test, None)
 
 
 def prepare(config: RunConfig) -> Job:
@@ -48,12 +61,12 @@ def prepare(config: RunConfig) -> Job:
         Silo(x[part], y[part], holdout=config.holdout, name=f"silo {index}")
         for index, part in enumerate(map(torch.from_numpy, parts))
     ]
-    empty = [silo.name for silo in silos if not len(silo.held_y)]
-    if config.needs_holdout and empty:
-        raise FedtctError(
-            f"{empty[0]} is too small to hold out {config.holdout:g} of {len(silos[int(empty[0][5:])])} samples: "
-            "use fewer silos or a larger holdout"
-        )
+    for silo in silos:
+        if config.needs_holdout and not len(silo.held_y):
+            raise FedtctError(
+                f"{silo.name} has {len(silo)} samples, too few to hold out {config.holdout:g} of them: "
+                "use fewer silos or a larger holdout"
+            )
     return Job(data, silos)
 
 
@@ -71,16 +84,3 @@ def subset(data: Dataset, config: RunConfig) -> tuple[Tensor, Tensor]:
 @lru_cache(maxsize=1)  # a comparison runs many configurations on one dataset
 def _load(name: str, data_dir: str) -> Dataset:
     return load_dataset(name, data_dir or None)
-
-
-def plot(folder: RunFolder, job: Job) -> None:
-    """Accuracy by round and by megabyte, and who holds which classes."""
-    from fedtct.report import write_plots, write_split_plot
-
-    plots = folder.path / PLOTS
-    plots.mkdir(exist_ok=True)
-    config = folder.config
-    write_plots({config.method: folder.history}, plots, title=f"{config.dataset}, {config.split}")
-    labels = [torch.cat([silo.y, silo.held_y]).cpu() for silo in job.silos]
-    counts = torch.stack([y.bincount(minlength=job.data.num_classes) for y in labels]).numpy()
-    write_split_plot(counts, plots, job.data.class_names)

@@ -22,7 +22,7 @@ from fedtct.runs.environment import environment
 from fedtct.runs.watcher import Watcher
 
 CONFIG, METRICS, ENVIRONMENT = "config.toml", "metrics.jsonl", "environment.json"
-CHECKPOINTS, PLOTS, MODEL = "checkpoints", "plots", "model"
+CHECKPOINTS, MODEL = "checkpoints", "model"
 CHECKPOINT_SHARE = 0.1  # of a run's time goes to checkpoints at most; rounds that were lost are computed again
 
 
@@ -122,10 +122,13 @@ class RunFolder(Journal):
 
 
 def free_folder(path: str | Path) -> Path:
-    """The path, refused if something is there."""
+    """The path, refused if something is there or nothing can be put there."""
     path = Path(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise FedtctError(f"{path} exists: choose another folder with --out, or go on with it with --resume {path}")
+    above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise FedtctError(f"{path} cannot be made: {above} is not a folder one may write to")
     return path
 
 

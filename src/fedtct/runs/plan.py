@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedtct.errors import FedtctError
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import execute, prepare
+from fedtct.runs.execute import Draw, execute, rehearse
 from fedtct.runs.folder import CONFIG, RunFolder, free_folder, read_json, write_json
 from fedtct.runs.watcher import Watcher
 
@@ -30,10 +30,13 @@ class Plan:
         path = Path(folder) / PLAN
         if not path.is_file():
             raise FedtctError(f"{folder} cannot be gone on with: there is no {PLAN} in it")
-        record = read_json(path)
-        if record.get("purpose") != purpose:
-            raise FedtctError(f"{folder} was begun to {record.get('purpose')}, not to {purpose}")
-        return cls(purpose, {name: RunConfig.of(**values) for name, values in record["runs"].items()})
+        try:
+            begun, runs = read_json(path)["purpose"], read_json(path)["runs"].items()
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FedtctError(f"{path} is damaged: it holds no plan") from error
+        if begun != purpose:
+            raise FedtctError(f"{folder} was begun to {begun}, not to {purpose}")
+        return cls(purpose, {name: RunConfig.of(**values) for name, values in runs})
 
     def write(self, folder: Path) -> None:
         """Keep the plan in its folder."""
@@ -41,11 +44,13 @@ class Plan:
         record = {"purpose": self.purpose, "runs": {name: asdict(config) for name, config in self.runs.items()}}
         write_json(folder / PLAN, record)
 
-    def execute(self, folder: str | Path, *, resume: bool = False, watch: Watch | None = None) -> dict[str, RunFolder]:
-        """Run what is not finished yet; all configurations are tried on their data before the first one starts."""
+    def execute(
+        self, folder: str | Path, *, resume: bool = False, watch: Watch | None = None, draw: Draw | None = None
+    ) -> dict[str, RunFolder]:
+        """Run what is not finished yet; all of it is rehearsed before the first run starts."""
         folder = Path(folder) if resume else free_folder(folder)
         for config in self.runs.values():
-            prepare(config)
+            rehearse(config)
         self.write(folder)
         done = {}
         for name, config in self.runs.items():
@@ -53,6 +58,6 @@ class Plan:
             path = folder / name
             begun = (path / CONFIG).is_file()
             run = RunFolder.resume(path, asdict(config), watcher) if begun else RunFolder.create(path, config, watcher)
-            execute(run)
+            execute(run, draw)
             done[name] = run
         return done

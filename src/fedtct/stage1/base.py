@@ -24,8 +24,10 @@ class Stage1(ABC):
     """A federated optimiser of networks.
 
     ``model`` is a registered name or an nn.Module. In each of ``rounds`` rounds a silo trains for ``local_epochs``
-    epochs of SGD on cross-entropy. ``trainable="last-layer"`` trains the head alone; ``init_weights`` is a file with a
-    state dict to start from; ``patience`` stops after so many rounds without a better accuracy on held-out samples.
+    epochs of SGD on cross-entropy. ``num_classes`` is, if it is not given, the largest label and one.
+    ``trainable="last-layer"`` trains the head alone, ``"last:3"`` the last three of the model's own parts.
+    ``init_weights`` is a file with a state dict to start from; ``patience`` stops after so many rounds without a better
+    accuracy on held-out samples.
     """
 
     model: str | nn.Module | None = None
@@ -39,6 +41,7 @@ class Stage1(ABC):
     trainable: str = "all"
     init_weights: str | Path | None = None
     head: str | None = None
+    num_classes: int | None = None
     seed: int = 0
     evaluate_every: int = 1
     patience: int | None = None
@@ -105,6 +108,7 @@ class Stage1(ABC):
             journal=journal,
             head=self.head,
             init_weights=self.init_weights,
+            num_classes=self.num_classes,
             seed=self.seed,
             pooled=self.pooled,
         )

@@ -5,6 +5,7 @@ therefore captured once as a CUDA graph, and the silos' graphs are replayed side
 memory: the order of the whole round lies on the device and a counter there says how far it is.
 """
 
+import itertools
 import warnings
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -64,14 +65,13 @@ class _Run(NamedTuple):
     steps: int
 
 
-def _runs(samples: int, batch_size: int) -> list[_Run]:
-    """An epoch as runs of full batches, and the last, smaller batch."""
-    full, rest = divmod(samples, batch_size)
-    many, few = divmod(full, STEPS_A_GRAPH)
-    runs = [_Run(batch_size, STEPS_A_GRAPH)] * many
-    if few:
-        runs.append(_Run(batch_size, few))
-    return [*runs, _Run(rest, 1)] if rest else runs
+def _runs(sizes: list[int]) -> list[_Run]:
+    """An epoch's batches as runs of equal ones."""
+    runs = []
+    for size, equal in itertools.groupby(sizes):
+        many, few = divmod(len(list(equal)), STEPS_A_GRAPH)
+        runs += [_Run(size, STEPS_A_GRAPH)] * many + [_Run(size, few)] * (few > 0)
+    return runs
 
 
 class _GraphedSilo:
@@ -87,7 +87,7 @@ class _GraphedSilo:
         self.place = torch.zeros(1, dtype=torch.long, device=network.device)
         self.start = torch.zeros_like(network.parameters) if job.plan.prox else None
         self.correction = None if job.correction is None else torch.zeros_like(network.parameters)
-        self.runs = _runs(len(job.y), job.plan.batch_size)
+        self.runs = _runs(job.plan.batch_sizes(len(job.y)))
         # Graphs read these from memory: they must live as long as the graphs.
         self.windows = {run.size: torch.arange(run.size, device=network.device) for run in self.runs}
         self.begin(job)

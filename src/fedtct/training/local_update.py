@@ -4,6 +4,7 @@ A step follows  ∇L_k(w) + weight_decay·w + correction + prox·(w − w_server
 FedProx the last, SCAFFOLD the correction c − c_k, FedDyn both (−g_k and α).
 """
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,8 +16,6 @@ from fedtct.data.augment import AUGMENTATIONS
 from fedtct.errors import FedtctError
 from fedtct.models import Network, Weights
 from fedtct.seeds import generator, seeded
-
-TRAINABLE = ("all", "last-layer")
 
 
 @dataclass(frozen=True)
@@ -31,9 +30,19 @@ class LocalPlan:
     augment: str = "none"
     trainable: str = "all"
 
+    def batch_sizes(self, samples: int) -> list[int]:
+        """An epoch's batches, the partial last one included.
+
+        If that were a single sample it joins the batch before: BatchNorm cannot train on one.
+        """
+        full, rest = divmod(samples, self.batch_size)
+        if rest == 1 and full:
+            return [self.batch_size] * (full - 1) + [self.batch_size + 1]
+        return [self.batch_size] * full + ([rest] if rest else [])
+
     def steps(self, samples: int) -> int:
-        """How many steps a silo with this many samples takes; partial last batches count."""
-        return self.epochs * -(-samples // self.batch_size)
+        """How many steps a silo with this many samples takes."""
+        return self.epochs * len(self.batch_sizes(samples))
 
     def check(self) -> None:
         """Refuse what cannot work."""
@@ -43,8 +52,8 @@ class LocalPlan:
             raise FedtctError("lr must be positive, weight_decay and the proximal strength not negative")
         if self.augment not in AUGMENTATIONS:
             raise FedtctError(f"unknown augment '{self.augment}'. Known: {', '.join(AUGMENTATIONS)}")
-        if self.trainable not in TRAINABLE:
-            raise FedtctError(f"unknown trainable '{self.trainable}'. Known: {', '.join(TRAINABLE)}")
+        if not re.fullmatch("all|last-layer|last:[1-9][0-9]*", self.trainable):
+            raise FedtctError(f"unknown trainable '{self.trainable}'. Known: all, last-layer, last:N")
 
 
 @dataclass(frozen=True)
@@ -95,15 +104,15 @@ def local_update(network: Network, job: Job) -> Weights:
     terms = _Terms(
         start=network.parameters.clone() if plan.prox else None,
         correction=network.to_memory(job.correction) if job.correction is not None else None,
-        free=network.head_slice() if plan.trainable == "last-layer" else slice(None),
+        free=network.trainable_slices(),
     )
     with seeded(job.seed, device):
         for epoch in draw_epochs(len(job.y), plan, job.seed):
-            order = epoch.order.to(device)
-            changes = epoch.changes.to(device) if epoch.changes is not None else None
-            for start in range(0, len(order), plan.batch_size):
-                batch = slice(start, start + plan.batch_size)
-                loss = batch_loss(network, job, order[batch], changes[batch] if changes is not None else None)
+            sizes = plan.batch_sizes(len(job.y))
+            order = epoch.order.to(device).split(sizes)
+            changes = epoch.changes.to(device).split(sizes) if epoch.changes is not None else [None] * len(sizes)
+            for indices, change in zip(order, changes, strict=True):
+                loss = batch_loss(network, job, indices, change)
                 network.gradient.zero_()
                 loss.backward()
                 _step(network, plan, terms)
@@ -115,7 +124,7 @@ class _Terms(NamedTuple):
 
     start: Tensor | None
     correction: Tensor | None
-    free: slice
+    free: list[slice]
 
 
 @torch.no_grad()
@@ -127,4 +136,5 @@ def _step(network: Network, plan: LocalPlan, terms: _Terms) -> None:
         direction.add_(terms.correction)
     if terms.start is not None:
         direction.add_(w - terms.start, alpha=plan.prox)
-    w[terms.free].sub_(direction[terms.free], alpha=plan.lr)
+    for part in terms.free:
+        w[part].sub_(direction[part], alpha=plan.lr)

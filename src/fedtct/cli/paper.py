@@ -1,0 +1,111 @@
+"""fedtct paper: what the paper shows, running any part of it, and ours against published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedtct.errors import FedtctError
+
+if TYPE_CHECKING:
+    from fedtct.paper.protocol import Run
+
+paper = typer.Typer(
+    help="The paper's tables and figures. For example: fedtct paper list", rich_markup_mode=None, no_args_is_help=True
+)
+
+RESULTS = Path("results/paper")
+ResultsDir = Annotated[Path, typer.Option("--results", help="where results are", metavar="DIR")]
+
+
+@paper.command("list")
+def list_(
+    part: Annotated[str, typer.Argument(help="a table or figure", metavar="[PART]")] = "", results: ResultsDir = RESULTS
+) -> None:
+    """Every table and figure and how much of it has results; of one part, every cell or curve.
+
+    \b
+    fedtct paper list
+    fedtct paper list table2
+    """
+    from fedtct.paper.figures import figures
+    from fedtct.paper.results import Results
+    from fedtct.paper.tables import TITLES, cells
+
+    found = Results(results)
+    if part:
+        for key, run in parts(part).items():
+            done = found.of(run)
+            print(f"{key:<52} {f'{done[0].scale}, {len(done)} seed(s)' if done else '-'}")
+        return
+    for table, title in TITLES.items():
+        done_cells = sum(found.of_cell(cell) is not None for cell in cells(table))
+        print(f"{table:<8} {done_cells:>3} of {len(cells(table)):>3} cells   {title}")
+    for figure in figures().values():
+        curves = [curve for panel in figure.panels for curve in panel.curves]
+        drawn = sum(bool(found.of(curve.run)) for curve in curves)
+        print(f"{figure.name:<8} {drawn:>3} of {len(curves):>3} curves  {figure.title}")
+
+
+@paper.command()
+def run(
+    part: Annotated[str, typer.Argument(help="a table or figure", metavar="PART")],
+    only: Annotated[str, typer.Option(help="cells whose name has this in it", metavar="TEXT")] = "",
+    scale: Annotated[str, typer.Option(help="full, half or tiny", metavar="NAME")] = "full",
+    seeds: Annotated[int, typer.Option(help="how many seeds", metavar="N")] = 1,
+    minutes: Annotated[float, typer.Option(help="stop after so long, saved", metavar="N")] = float("inf"),
+    imagenet: Annotated[str, typer.Option(help="ImageNet ResNet-18 state dict", metavar="FILE")] = "",
+    state: Annotated[Path, typer.Option(help="where runs are kept to go on", metavar="DIR")] = Path("runs/paper"),
+    results: ResultsDir = RESULTS,
+) -> None:
+    """Run a table or figure, or some of its cells; what has a result is not run again.
+
+    \b
+    fedtct paper run table2 --only cifar10/classes:2/tct --scale half
+    """
+    from fedtct.paper.runner import OutOfTime, Runner
+
+    wanted = [found for key, found in parts(part).items() if only in key]
+    if not wanted:
+        raise FedtctError(f"{part} has nothing with '{only}' in its name: fedtct paper list {part} shows all")
+    if any(".imagenet" in f".{found.name}".replace("-", ".") for found in wanted) and not imagenet and scale != "tiny":
+        raise FedtctError("these runs start from ImageNet weights: give the state dict with --imagenet FILE")
+    for seed in range(seeds):
+        runner = Runner(state, results, minutes=minutes, scale=scale, seed=seed, imagenet=imagenet)
+        try:
+            runner.run(wanted)
+        except OutOfTime:
+            print("out of time: run the same command again to go on")
+            return
+
+
+@paper.command()
+def report(
+    results: ResultsDir = RESULTS,
+    docs: Annotated[Path, typer.Option(help="where the page goes", metavar="DIR")] = Path("docs"),
+) -> None:
+    """Write results.md and its pictures: ours against published.
+
+    \b
+    fedtct paper report
+    """
+    from fedtct.paper.report import FINDINGS, write_report
+    from fedtct.paper.results import Results
+
+    findings = results.parent / FINDINGS
+    text = findings.read_text(encoding="utf-8") if findings.is_file() else ""
+    for path in write_report(Results(results), docs, text):
+        print(path)
+
+
+def parts(part: str) -> dict[str, Run]:
+    """The cells of a table or the curves of a figure, by name."""
+    from fedtct.paper.figures import figures
+    from fedtct.paper.tables import cells
+
+    if part in figures():
+        panels = figures()[part].panels
+        return {f"{panel.title}/{curve.label}": curve.run for panel in panels for curve in panel.curves}
+    return {cell.key: cell.run for cell in cells(part)}

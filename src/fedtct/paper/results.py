@@ -1,0 +1,66 @@
+"""Results as files: one a run, scale and seed, with configuration, commit, hardware and the curve by round."""
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from fedtct.paper.protocol import SCALES, Run
+from fedtct.paper.tables import Cell
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run, done."""
+
+    scale: str
+    seed: int
+    record: dict[str, Any]
+
+    def accuracy(self, round_of_stage2: int | None = None) -> float | None:
+        """Top-1 test accuracy in per cent, at the end or after a round of stage 2."""
+        if round_of_stage2 is None:
+            value: float | None = self.record["top1_percent"]
+            return value
+        for row in self.record["rows"]:
+            if row["stage"] == "stage2" and row["round"] == round_of_stage2:
+                return 100 * float(row["test_accuracy"])
+        return None
+
+    def curve(self, metric: str) -> list[tuple[int, float]]:
+        """Accuracy by round, counted over both stages."""
+        points: list[tuple[int, float]] = []
+        before, stage = 0, "stage1"
+        for row in self.record["rows"]:
+            if row["stage"] == "convexify":
+                continue
+            if row["stage"] != stage:
+                before, stage = points[-1][0] if points else 0, row["stage"]
+            value = row.get(f"{metric}_accuracy")
+            if value is not None and (row["round"] or stage == "stage1"):
+                points.append((before + row["round"], float(value)))
+        return points
+
+
+class Results:
+    """All results of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._of: dict[str, list[Result]] = defaultdict(list)
+        for path in sorted(folder.glob("*.json")):
+            record = json.loads(path.read_text(encoding="utf-8"))
+            self._of[record["run"]].append(Result(record["scale"], record["config"]["seed"], record))
+
+    def of(self, run: Run) -> list[Result]:
+        """A run's results, one a seed, at the largest scale there is."""
+        found = self._of.get(run.name, [])
+        best = next((s for s in SCALES if any(r.scale == s for r in found)), None)
+        return [result for result in found if result.scale == best]
+
+    def of_cell(self, cell: Cell) -> tuple[float, str, int] | None:
+        """Mean accuracy over seeds, scale and number of seeds; none if it was not run."""
+        found = self.of(cell.run)
+        values = [v for r in found if (v := r.accuracy(cell.round)) is not None]
+        return (fmean(values), found[0].scale, len(values)) if values else None

@@ -1,0 +1,127 @@
+"""Bad input: a line or two on stderr, exit code 2, and nothing written or overwritten."""
+
+import gzip
+import struct
+from pathlib import Path
+
+import pytest
+
+from fedtct.cli import main
+
+SMALL = ("--limit", "100", "--silos", "3", "--split", "iid", "--method", "fedavg", "--rounds", "1")
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    return {str(f.relative_to(path)): f.read_bytes() for f in path.rglob("*") if f.is_file()}
+
+
+def idx(*shape: int) -> bytes:
+    """A file of the kind Fashion-MNIST comes in, packed."""
+    size = 1
+    for length in shape:
+        size *= length
+    return gzip.compress(struct.pack(f">HBB{len(shape)}I", 0, 8, len(shape), *shape) + bytes(size))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the commands are typed, with things that are easily mistaken for others."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDTCT_DATA", raising=False)
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter.txt").write_text("mine")
+    (tmp_path / "broken.toml").write_text("rounds = [1,")
+    (tmp_path / "typo.toml").write_text("round = 1\n")
+    (tmp_path / "weights.safetensors").write_bytes(b"no weights")
+    raw = tmp_path / "cut" / "FashionMNIST" / "raw"
+    raw.mkdir(parents=True)
+    for name, content in {
+        "train-images-idx3-ubyte.gz": idx(60000, 28, 28)[:20000],
+        "train-labels-idx1-ubyte.gz": idx(60000),
+        "t10k-images-idx3-ubyte.gz": idx(10000, 28, 28),
+        "t10k-labels-idx1-ubyte.gz": idx(10000),
+    }.items():
+        (raw / name).write_bytes(content)
+    return tmp_path
+
+
+BAD = {
+    "run --dataset mnist": "unknown dataset 'mnist'",
+    "run --model vgg": "unknown model 'vgg'",
+    "run --method sgd": "unknown method 'sgd'",
+    "run --split by-hand": "unknown split 'by-hand'",
+    "run --split classes:11": "classes:11",
+    "run --silos 2000 --split iid": "2000 silos are more than the 1437 samples",
+    "run --silos ten": "silos must be a whole number, it is 'ten'",
+    "run --p 0": "p must be at least 1",
+    "run --rounds 20": "two numbers such as 20,20",
+    "run --rounds 20,20 --method fedavg": "one number",
+    "run --lr 0": "lr must be positive",
+    "run --lr 0.1,0.01": "choosing lr needs held-out samples",
+    "run --lr 0.1,fast --holdout 0.1": "lr must be a number, it is 'fast'",
+    "run --patience 3": "set holdout",
+    "run --device tpu": "unknown device 'tpu'",
+    "run --limit 100000": "only 1437 training samples",
+    "run --seed -1": "seed must be at least 0",
+    "run --model resnet18-bn --augment blur": "unknown augment 'blur'",
+    "run --dataset cifar10 --data-dir nowhere": "fedtct data fetch cifar10",
+    "run --dataset fashion-mnist --data-dir cut": "wrong size",
+    "run --init-weights none.safetensors": "no such file: none.safetensors",
+    "run --init-weights weights.safetensors": "cannot be read as a state dict",
+    "run --config none.toml": "cannot read none.toml: No such file or directory",
+    "run --config broken.toml": "broken.toml is not valid TOML",
+    "run --config typo.toml": "unknown setting 'round': did you mean 'rounds'?",
+    "run --out thesis": "thesis exists: choose another",
+    "run --out broken.toml": "broken.toml exists",
+    "run --out broken.toml/a": "cannot be made",
+    "run --resume thesis": "thesis is not a run",
+    "run --resume nowhere": "nowhere is not a run",
+    "run --resume thesis --out b": "leave out --out",
+    "run --colour red": "No such option: --colour",
+    "run leftover": "unexpected extra argument",
+    "run --silos": "requires an argument",
+    "compare --methods fedavg,sgd": "unknown method 'sgd'",
+    "compare --methods fedavg,fedavg": "none of them twice",
+    "compare --split iid,by-hand": "unknown split 'by-hand'",
+    "compare --split iid,classes:11": "classes:11",
+    "compare --seeds 0": "seeds must be",
+    "compare --seeds few": "seeds must be",
+    "compare --lr 0.1,0.01": "lr must be a number",
+    "compare --out thesis": "thesis exists",
+    "compare --resume thesis": "there is no plan.json",
+    "compare --resume thesis --lr 1": "leave out the other options",
+    "demo --out thesis": "thesis exists",
+    "data": "Missing command",
+    "data fetch": "Missing argument",
+    "data fetch mnist": "unknown dataset 'mnist'",
+    "data fetch digits": "comes with scikit-learn",
+    "data verify mnist": "unknown dataset 'mnist'",
+    "data verify fashion-mnist --data-dir cut": "not as published",
+    "dance": "No such command 'dance'",
+}
+
+
+@pytest.mark.parametrize("command", BAD)
+def test_bad_input_is_refused(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = tree(folder)
+    code = main(command.split())
+    message = capsys.readouterr().err
+    assert code == 2
+    assert BAD[command] in message
+    assert message.startswith("fedtct: ")
+    assert 1 <= len(message.splitlines()) <= 2
+    assert tree(folder) == before
+    assert not (folder / "runs").exists()
+
+
+def test_a_run_is_never_overwritten_nor_changed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", *SMALL, "--out", "a", "--json"]) == 0
+    before = tree(folder)
+    for command, message in {
+        ("run", *SMALL, "--out", "a"): "a exists: choose another folder with --out, or go on with it with --resume a",
+        ("run", "--resume", "a", "--lr", "0.5"): "another configuration: lr is 0.1 there, '0.5' here",
+        ("compare", "--resume", "a"): "there is no plan.json",
+    }.items():
+        assert main(command) == 2
+        assert message in capsys.readouterr().err
+        assert tree(folder) == before

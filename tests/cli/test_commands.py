@@ -1,0 +1,157 @@
+"""The commands as a user types them: what they print, write and return."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedtct import __version__
+from fedtct.cli import main
+from fedtct.runs.config import SETTINGS, RunConfig
+
+SMALL = ["--limit", "150", "--silos", "3", "--split", "iid", "--local-epochs", "1", "--p", "200", "--steps", "10"]
+
+
+class Terminal:
+    """Types commands in an empty folder."""
+
+    def __init__(self, folder: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self.folder, self.capture = folder, capture
+        self.out = self.err = ""
+
+    def __call__(self, *words: str) -> int:
+        code = main(words)
+        self.out, self.err = self.capture.readouterr()
+        return code
+
+    def run(self, *words: str) -> dict[str, Any]:
+        """A run with --json: its one object."""
+        assert self("run", *SMALL, *words, "--json") == 0, self.err
+        result: dict[str, Any] = json.loads(self.out)
+        return result
+
+    def tree(self) -> dict[str, bytes]:
+        return {str(f.relative_to(self.folder)): f.read_bytes() for f in self.folder.rglob("*") if f.is_file()}
+
+
+@pytest.fixture
+def fedtct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Terminal:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("FEDTCT_DATA", raising=False)
+    return Terminal(tmp_path, capsys)
+
+
+def test_a_run_writes_a_folder_and_prints_a_table(fedtct: Terminal) -> None:
+    assert fedtct("run", *SMALL, "--method", "tct", "--rounds", "2,2", "--out", "runs/a") == 0
+    header, line, where = fedtct.out.splitlines()
+    assert header.split()[:3] == ["method", "split", "test"]
+    assert line.split()[:2] == ["tct", "iid"]
+    assert "2+2+2" in line
+    assert where == "everything is in runs/a"
+    written = set(map(str, fedtct.tree()))
+    pictures = {f"runs/a/plots/{name}" for name in ("accuracy-by-round", "accuracy-by-megabyte", "split")}
+    assert written > {f"{picture}.{kind}" for picture in pictures for kind in ("png", "svg")}
+    assert written > {"runs/a/config.toml", "runs/a/metrics.jsonl", "runs/a/model/model.safetensors"}
+    assert "tct  stage 2  round 2 of 2  test" in fedtct.err
+
+
+def test_json_is_one_object_and_nothing_else(fedtct: Terminal) -> None:
+    result = fedtct.run("--method", "fedavg", "--rounds", "2")
+    assert fedtct.err == ""
+    assert len(fedtct.out.splitlines()) == 1
+    assert (result["method"], result["stage"], result["rounds"]) == ("fedavg", "stage1", "2")
+    assert 0 < result["test_accuracy"] < 1
+    assert result["bytes_up"] > 0 < result["bytes_down"]
+
+
+def test_folders_are_named_after_runs_and_never_reused(fedtct: Terminal) -> None:
+    options = ["--method", "fedavg", "--rounds", "1", "--seed", "4"]
+    folders = [fedtct.run(*options)["folder"] for _ in range(3)]
+    assert folders == [f"runs/digits-fedavg-iid-seed4{end}" for end in ("", "-2", "-3")]
+
+
+def test_options_override_the_file(fedtct: Terminal) -> None:
+    (fedtct.folder / "run.toml").write_text('method = "fedavg"\nrounds = 3\nlr = 0.5\n')
+    result = fedtct.run("--config", "run.toml", "--lr", "0.25", "--no-normalize")
+    config = RunConfig.from_toml(Path(result["folder"]) / "config.toml")
+    assert (config.rounds, config.lr, config.normalize, config.limit) == ((3,), 0.25, False, 150)
+
+
+def test_every_setting_is_an_option(fedtct: Terminal) -> None:
+    for command in ("run", "compare"):
+        assert fedtct(command, "--help") == 0
+        mine = {"method", "seed"} if command == "compare" else set()
+        assert all(f"--{name.replace('_', '-')} " in fedtct.out for name in SETTINGS.keys() - mine)
+
+
+def test_a_finished_run_is_not_run_again(fedtct: Terminal) -> None:
+    first = fedtct.run("--method", "fedavg", "--rounds", "1", "--out", "a")
+    before = fedtct.tree()
+    assert fedtct("run", "--resume", "a") == 0
+    assert "a is finished already" in fedtct.err
+    assert fedtct("run", "--resume", "a", "--json") == 0
+    assert json.loads(fedtct.out) == first
+    assert fedtct.tree() == before
+
+
+def test_several_learning_rates_are_chosen_from(fedtct: Terminal) -> None:
+    options = ["--method", "fedavg", "--rounds", "2", "--lr", "0.1,1e-6", "--holdout", "0.2", "--out", "c"]
+    result = fedtct.run(*options)
+    assert (result["chosen"], result["folder"]) == ("lr-0.1", "c/lr-0.1")
+    assert result["candidates"].keys() == {"lr-0.1", "lr-1e-06"}
+    assert fedtct("run", "--resume", "c") == 0
+    assert "lr-0.1 (chosen)" in fedtct.out
+    (fedtct.folder / "run.toml").write_text("lr = [0.1, 1e-6]\n")
+    assert fedtct("run", *SMALL, "--config", "run.toml") == 2
+    assert "choosing lr needs held-out samples" in fedtct.err
+
+
+def test_a_comparison_ends_with_a_table(fedtct: Terminal) -> None:
+    options = [*SMALL, "--split", "iid,classes:2", "--methods", "fedavg", "--seeds", "2", "--rounds", "2"]
+    assert fedtct("compare", *options, "--out", "c") == 0
+    lines = [line.split() for line in fedtct.out.splitlines() if "%" in line]
+    assert [line[:2] for line in lines] == [["iid", "fedavg"], ["classes:2", "fedavg"]]
+    assert all("±" in line for line in lines)
+    assert "4/4 fedavg classes:2 seed 1  stage 1  round 2 of 2" in fedtct.err
+    for path in ("summary.csv", "summary.json", "plots/iid/accuracy-by-round.svg", "fedavg-iid-seed1/plots/split.png"):
+        assert (fedtct.folder / "c" / path).is_file()
+    before = fedtct.tree()
+    assert fedtct("compare", "--resume", "c", "--json") == 0
+    assert len(json.loads(fedtct.out)["table"]) == 2
+    assert {
+        name for name, content in fedtct.tree().items() if before.get(name) != content and "/plots/" not in name
+    } == set()
+
+
+def test_datasets_are_listed_and_verified(fedtct: Terminal) -> None:
+    assert fedtct("data", "list", "--data-dir", "nowhere") == 0
+    assert "digits         comes with scikit-learn" in fedtct.out
+    assert "cifar10        not here: fedtct data fetch cifar10" in fedtct.out
+    assert fedtct("data", "verify", "--data-dir", "nowhere") == 0
+    assert fedtct("data", "verify", "cifar10", "--data-dir", "nowhere") == 2
+    assert "cifar10        missing" in fedtct.out
+    assert fedtct("data", "verify", "digits") == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [(), ("run",), ("compare",), ("demo",), ("data",), ("data", "list"), ("data", "fetch"), ("data", "verify")],
+    ids=" ".join,
+)
+def test_help_fits_on_a_screen_and_has_an_example(fedtct: Terminal, command: tuple[str, ...]) -> None:
+    assert fedtct(*command, "--help") == 0
+    lines = fedtct.out.splitlines()
+    assert len(lines) <= 50
+    assert max(map(len, lines)) <= 100
+    assert any(" ".join(("fedtct", *command)) in line for line in lines if not line.startswith("Usage"))
+
+
+def test_without_a_command_there_is_help(fedtct: Terminal) -> None:
+    assert fedtct() == 0
+    assert "demo" in fedtct.out
+
+
+def test_the_version_can_be_asked_for(fedtct: Terminal) -> None:
+    assert fedtct("--version") == 0
+    assert fedtct.out == f"fedtct {__version__}\n"

@@ -1,0 +1,112 @@
+"""Algorithms know a federation only by what it is asked and what it replies."""
+
+import copy
+
+import pytest
+import torch
+from core_helpers import skewed_silos, tct
+
+from fedtct import (
+    Centralized,
+    FedAvg,
+    FedAvgRegression,
+    FedDyn,
+    Federation,
+    FedtctError,
+    GradientDescent,
+    LocalFederation,
+    Ridge,
+    Scaffold,
+    ScaffoldRegression,
+)
+from fedtct.federation.base import size
+
+STAGE1 = {"rounds": 2, "local_epochs": 1, "batch_size": 8}
+METHODS = {
+    "FedAvg": FedAvg("mlp", **STAGE1),
+    "FedDyn": FedDyn("mlp", **STAGE1),
+    "Scaffold": Scaffold("mlp", **STAGE1),
+    "ScaffoldRegression": tct("mlp", ScaffoldRegression(rounds=3, lr="auto"), p=30),
+    "FedAvgRegression": tct("mlp", FedAvgRegression(rounds=3, lr="auto"), p=30),
+    "GradientDescent": tct("mlp", GradientDescent(rounds=3), p=30),
+    "Ridge": tct("mlp", Ridge(d=30, ridge="holdout")),
+}
+
+
+class Elsewhere(Federation):
+    """Silos that share no memory with the server: only flat messages of tensors and plain values get through."""
+
+    def __init__(self, silos):
+        self.there = LocalFederation(silos, "cpu")
+
+    def __len__(self):
+        return len(self.there)
+
+    def use(self, spec):
+        self.there.use(spec)
+
+    def deliver(self, question, message):
+        replies = self.there.deliver(question, self.transport(message))
+        return [self.transport(reply) for reply in replies]
+
+    def snapshot(self):
+        return {}
+
+    def restore(self, snapshot):
+        assert not snapshot
+
+    def transport(self, message):
+        assert all(isinstance(value, torch.Tensor | int | float | str) for value in message.values())
+        return copy.deepcopy(message)
+
+
+def saved(fit, folder):
+    fit.model.save(folder)
+    return (folder / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_another_engine_gives_the_same_bytes_of_model_and_the_same_rows(name, tmp_path):
+    here = METHODS[name].fit(skewed_silos((20, 10, 8), holdout=0.2))
+    there = METHODS[name].fit(Elsewhere(skewed_silos((20, 10, 8), holdout=0.2)))
+    assert saved(here, tmp_path / "here") == saved(there, tmp_path / "there")
+    tables = [fit.history.to_pandas().drop(columns="seconds") for fit in (here, there)]
+    assert tables[0].equals(tables[1])
+
+
+@pytest.mark.parametrize("name", ["FedDyn", "Scaffold", "ScaffoldRegression"])
+def test_silos_begin_every_fit_anew(name, tmp_path):
+    federation = Elsewhere(skewed_silos())
+    first, again = (saved(METHODS[name].fit(federation), tmp_path / number) for number in "12")
+    assert first == again
+
+
+def test_centralized_needs_the_data_in_this_process():
+    with pytest.raises(FedtctError, match="Centralized needs all data in one process"):
+        Centralized("mlp", **STAGE1).fit(Elsewhere(skewed_silos()))
+
+
+@pytest.mark.parametrize("method", [Scaffold("mlp", **STAGE1), FedDyn("mlp", **STAGE1)])
+def test_a_snapshot_brings_back_what_silos_remember(method):
+    federation = LocalFederation(skewed_silos())
+    session = method.open(federation, "mlp", None, None)
+    state, _ = method.round(federation, method.start(session.network.weights()), 0)
+    snapshot = {name: value.clone() for name, value in federation.snapshot().items()}
+    first, _ = method.round(federation, state, 1)
+    forgetful, _ = method.round(federation, state, 1)
+    federation.restore(snapshot)
+    again, _ = method.round(federation, state, 1)
+    assert torch.equal(first["parameters"], again["parameters"])
+    assert not torch.equal(first["parameters"], forgetful["parameters"])
+
+
+def test_replies_are_reported_as_they_come():
+    federation, seen = LocalFederation(skewed_silos()), []
+    federation.on_reply = lambda *report: seen.append(report)
+    federation.ask("describe", {})
+    assert seen == [("describe", 1, 3), ("describe", 2, 3), ("describe", 3, 3)]
+
+
+def test_the_size_of_a_message_is_that_of_its_content():
+    message = {"w": torch.zeros(3, 2), "s": torch.zeros(4, dtype=torch.float64), "n": 7, "lr": 0.1, "how": "none"}
+    assert size(message) == 3 * 2 * 4 + 4 * 8 + 8 + 8 + 4

@@ -1,0 +1,207 @@
+"""Bad input is refused with a FedtctError that says what is wrong, before any training."""
+
+import numpy as np
+import pytest
+import torch
+from core_helpers import skewed_data, tct
+from torch import nn
+
+from fedtct import TCT, Centralized, FedAvg, FedtctError, LocalFederation, Ridge, Silo, TangentFeatures
+from fedtct.federation import pick_device
+
+X, Y = skewed_data((20,))[0]
+IMAGES = torch.zeros(20, 1, 8, 8, dtype=torch.uint8)
+METHODS = [FedAvg, lambda model: tct(model, Ridge(d=5), stage1=FedAvg(rounds=1))]
+
+
+def with_value(value):
+    x = X.clone()
+    x[3, 1] = value
+    return x
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (X, Y - 1, "labels start at 0, there is a label -1"),
+        (X, Y.float(), "y must be a vector of integer labels"),
+        (X, Y.bool(), "y must be a vector of integer labels"),
+        (X, Y.unsqueeze(1), "y must be a vector of integer labels"),
+        (X, 3, "y must be a vector of integer labels"),
+        (X[:2], ["cat", "dog"], "must be arrays of numbers"),
+        (X[:0], Y[:0], "is empty"),
+        (X[:0], [], "is empty"),
+        (X, Y[:-1], r"x has shape \(20, 4\) for 19 labels"),
+        (X[:, 0], Y, r"x has shape \(20,\) for 20 labels"),
+        (with_value(float("nan")), Y, "1 of 20 samples hold NaN or infinite values"),
+        (with_value(-float("inf")), Y, "1 of 20 samples hold NaN or infinite values"),
+        (with_value(float("nan")).numpy(), Y.numpy(), "1 of 20 samples hold NaN or infinite values"),
+        (with_value(1.0).double() * 1e300, Y, "samples hold NaN or infinite values"),  # infinite in float32
+    ],
+    ids=str,
+)
+def test_a_silo_refuses_what_cannot_be_learnt_from(x, y, message):
+    with pytest.raises(FedtctError, match=f"north: .*{message}|north {message}"):
+        Silo(x, y, name="north")
+
+
+@pytest.mark.parametrize("y", [Y.tolist(), Y.to(torch.uint8), Y.to(torch.int32), Y.numpy().astype(np.uint16)])
+def test_any_integers_serve_as_labels(y):
+    assert torch.equal(Silo(X, y).y, Y)
+
+
+def assert_refused(message, silos, model="linear", test=None):
+    """By whatever method, and before a silo was asked to train or to build features."""
+    for method in METHODS:
+        asked = []
+        federation = LocalFederation(silos)
+        federation.on_reply = lambda question, *_: asked.append(question)  # noqa: B023
+        with pytest.raises(FedtctError, match=message):
+            method(model).fit(federation, test)
+        assert set(asked) <= {"describe"}
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        (Silo(X[:, :3], Y), r"silo 1 has samples of shape \(3,\), silo 0 of \(4,\)"),
+        (Silo(X.byte(), Y), "silo 1 holds pixels samples, silo 0 float32"),
+        (Silo(X.long(), Y), "silo 1 holds int64 samples, silo 0 float32"),
+    ],
+    ids=["another shape", "pixels", "integers"],
+)
+def test_silos_must_be_alike(second, message):
+    assert_refused(message, [Silo(X, Y), second])
+
+
+def test_a_single_class_cannot_be_learnt():
+    assert_refused("a single class, 0", [Silo(X, 0 * Y)])
+
+
+def test_no_silos():
+    with pytest.raises(FedtctError, match="there are no silos"):
+        FedAvg("linear").fit([])
+
+
+class WithoutLinear(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4, 3))
+
+    def forward(self, x):
+        return x @ self.weight
+
+
+class Sequences(nn.Module):
+    """Gives a row of logits a token, not a sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(1, 3)
+
+    def forward(self, x):
+        return self.head(x.unsqueeze(2))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (None, "no model was given"),
+        ("resnet-18", "unknown model 'resnet-18'. Known models: .*resnet18-bn"),
+        (nn.Linear(4, 2), "has label 2, but there are 2 classes"),
+        (nn.Linear(5, 3), r"cannot take torch.float32 samples of shape \(4,\)"),
+        (WithoutLinear(), "has no nn.Linear to serve as its head"),
+        (Sequences(), r"gives \(1, 4, 3\) for one sample, not \(1, 3\)"),
+        ("simple-cnn", r"takes images \(channels, height, width\), the data has shape \(4,\)"),
+        ("resnet18-bn", r"takes images \(channels, height, width\), the data has shape \(4,\)"),
+    ],
+    ids=lambda value: str(value).splitlines()[0][:30],
+)
+def test_models_that_do_not_fit_the_data(model, message):
+    assert_refused(message, [Silo(X, Y)], model)
+
+
+def test_labels_beyond_the_models_head():
+    y = Y.clone()
+    y[0] = 7
+    assert_refused("silo 1 has label 7, but there are 3 classes", [Silo(X, Y), Silo(X, y)], nn.Linear(4, 3))
+
+
+def test_classes_that_no_silo_holds_are_classes_all_the_same():
+    assert FedAvg(nn.Linear(4, 10), rounds=1).fit([Silo(X, Y)], (X, Y + 7)).model.scores(X).shape == (20, 10)
+    assert FedAvg("linear", num_classes=5, rounds=1).fit([Silo(X, Y)]).model.scores(X).shape == (20, 5)
+    with pytest.raises(FedtctError, match="silo 0 has label 2, but there are 2 classes"):
+        FedAvg("linear", num_classes=2, rounds=1).fit([Silo(X, Y)])
+
+
+def test_images_too_small_for_simple_cnn():
+    assert_refused("at least 16×16 pixels, these are 8×8", [Silo(IMAGES, Y)], "simple-cnn")
+
+
+def test_integers_that_are_not_pixels_do_not_fit_a_float_model():
+    assert_refused(r"cannot take torch.int64 samples", [Silo(X.long(), Y)])
+
+
+@pytest.mark.parametrize(
+    ("test", "message"),
+    [
+        ((X, Y + 1), "the test data has label 3, the silos only 3 classes"),
+        ((X, Y - 1), "the test data: labels start at 0"),
+        ((X[:, :2], Y), r"the test data: samples have shape \(2,\), expected \(4,\)"),
+        ((X.byte(), Y), "the test data: samples are torch.uint8, expected torch.float32"),
+        ((X[:0], Y[:0]), "the test data is empty"),
+        ((with_value(float("nan")), Y), "the test data: 1 of 20 samples hold NaN"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_test_data_unlike_the_silos(test, message):
+    assert_refused(message, [Silo(X, Y)], test=test)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"head": "fc"}, "head 'fc' is not an nn.Linear of the model. It has: 1"),
+        ({"head": "0"}, "head '0' is not an nn.Linear of the model"),
+    ],
+)
+def test_unknown_head(options, message):
+    with pytest.raises(FedtctError, match=message):
+        FedAvg("linear", rounds=1, **options).fit([Silo(X, Y)])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FedAvg("linear", augment="mixup"), "unknown augment 'mixup'. Known: none, crop-flip"),
+        (lambda: FedAvg("linear", trainable="head"), "unknown trainable 'head'. Known: all, last-layer"),
+        (lambda: FedAvg("linear", seed=-1), "seed must not be negative"),
+        (lambda: TangentFeatures(p=0), "p must be at least 1, not 0"),
+        (lambda: TangentFeatures(seed=-1), "seed must not be negative"),
+        (lambda: TCT("linear", stage1=Centralized()), "stage 1 must be federated"),
+        (lambda: LocalFederation([Silo(X, Y)], precision="fp8"), "unknown precision 'fp8'"),
+        (lambda: Silo(X, Y).answer("surrender", {}), "asked 'surrender', which it does not know"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_settings_that_do_not_exist(make, message):
+    with pytest.raises(FedtctError, match=message):
+        make()
+
+
+def test_unknown_device():
+    with pytest.raises(FedtctError, match=r"unknown device 'gpu'\. Use 'auto', 'cpu' or 'cuda'"):
+        LocalFederation([Silo(X, Y)], device="gpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there():
+    with pytest.raises(FedtctError, match=r"there is none here\. Use 'auto' or 'cpu'"):
+        LocalFederation([Silo(X, Y)], device="cuda")
+    assert pick_device("auto") == torch.device("cpu")
+
+
+def test_stage_one_that_diverged_is_not_convexified():
+    diverging = FedAvg(rounds=3, local_epochs=2, lr=1e30)
+    with pytest.raises(FedtctError, match="stage 1 diverged: its weights are not finite"):
+        tct("mlp", Ridge(d=5), stage1=diverging).fit([Silo(X, Y)])

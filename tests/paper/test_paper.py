@@ -1,0 +1,126 @@
+"""The whole evaluation, end to end at scale tiny: no table and no figure can rot."""
+
+import json
+
+import pytest
+
+from fedtct.errors import FedtctError
+from fedtct.paper.figures import figures
+from fedtct.paper.protocol import Retrain, Tangent, Train
+from fedtct.paper.report import write_report
+from fedtct.paper.results import Results
+from fedtct.paper.runner import OutOfTime, Runner
+from fedtct.paper.tables import TITLES, cells
+
+
+def all_runs():
+    shown = [cell.run for cell in cells()]
+    shown += [curve.run for figure in figures().values() for panel in figure.panels for curve in panel.curves]
+    return list(dict.fromkeys(shown))
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("paper")
+    runner = Runner(folder / "state", folder / "results", scale="tiny", commit="test")
+    runner.run(all_runs())
+    return folder, runner
+
+
+def test_the_evaluation_is_the_papers():
+    sizes = {table: len(cells(table)) for table in TITLES}
+    assert sizes == dict(zip(TITLES, (12, 51, 12, 8, 16, 4, 16, 16, 16), strict=True))
+    assert [len(figure.panels) for figure in figures().values()] == [2, 3, 3, 3, 2, 4, 4]
+
+
+def test_names_tell_runs_apart():
+    runs = all_runs()
+    assert len({run.name for run in runs}) == len(runs)
+    keys = [(cell.table, cell.key) for cell in cells()]
+    assert len(set(keys)) == len(keys)
+
+
+def test_settings_in_notes_are_understood():
+    rates = {cell.run.lr for cell in cells("table8")}
+    assert sorted(rates) == pytest.approx([10**-5.5, 1e-5, 10**-4.5, 1e-4])
+    assert {cell.run.steps for cell in cells("table9")} == {50, 100, 500, 1000}
+    fedadam = {cell.run.rates[0] for cell in cells("table7") if isinstance(cell.run, Train)}
+    assert sorted(fedadam) == pytest.approx([1e-3, 10**-2.5, 1e-2, 10**-1.5])
+
+
+def test_every_run_has_a_result(done):
+    _, runner = done
+    for run in all_runs():
+        record = json.loads(runner.result(run).read_text())
+        assert record["run"] == run.name
+        assert record["commit"] == "test"
+        assert record["rows"]
+        assert record["top1_percent"] is not None or "refused" in record
+
+
+def test_stage_2_goes_on_from_fedavg(done):
+    _, runner = done
+    network = Train("cifar10", "resnet18-bn", "random", "classes:2", "fedavg")
+    for share in (0.0, 1.0):
+        rows = json.loads(runner.result(Tangent(network, share=share)).read_text())["rows"]
+        stage1 = [row for row in rows if row["stage"] == "stage1"]
+        fedavg = json.loads(runner.result(network).read_text())["rows"]
+        assert len(stage1) == round(share * 2) + 1
+        keys = ("round", "train_accuracy", "test_accuracy")
+        assert [[r[k] for k in keys] for r in stage1] == [[r[k] for k in keys] for r in fedavg[: len(stage1)]]
+        assert [row["round"] for row in rows if row["stage"] == "stage2"] == [0, 1, 2]
+
+
+def test_one_set_of_features_serves_all_ways_of_stage_2(done):
+    """The same run alone, in a folder of its own, ends the same."""
+    folder, runner = done
+    network = Train("cifar10", "resnet18-bn", "random", "classes:2", "fedavg")
+    run = Tangent(network, steps=100)
+    alone = Runner(folder / "alone", folder / "alone-results", scale="tiny", commit="test")
+    alone.run([run])
+
+    def metrics(which):
+        rows = json.loads(which.result(run).read_text())["rows"]
+        return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
+
+    assert metrics(alone) == metrics(runner)
+
+
+def test_retraining_leaves_the_frozen_layers(done):
+    _, runner = done
+    record = json.loads(runner.result(next(r for r in all_runs() if isinstance(r, Retrain) and r.trained)).read_text())
+    assert record["config"]["trainable"].startswith("last:")
+    assert record["config"]["init_weights"]
+
+
+def test_the_report_shows_everything(done, tmp_path):
+    folder, _ = done
+    paths = write_report(Results(folder / "results"), tmp_path)
+    page = (tmp_path / "results.md").read_text()
+    assert "Not run yet" not in page
+    assert all((tmp_path / "images/paper" / f"{name}.svg").is_file() for name in figures())
+    assert page.count("| tiny |") >= 140
+    again = {path: path.read_bytes() for path in paths}
+    write_report(Results(folder / "results"), tmp_path)
+    assert all(path.read_bytes() == content for path, content in again.items())
+
+
+def test_out_of_time_goes_on_later(tmp_path, done):
+    _, finished = done
+    run = Train("fashion-mnist", "simple-cnn", "random", "classes:2", "scaffold")
+    with pytest.raises(OutOfTime):
+        Runner(tmp_path / "s", tmp_path / "r", scale="tiny", minutes=0, commit="test").run([run])
+    later = Runner(tmp_path / "s", tmp_path / "r", scale="tiny", commit="test")
+    later.run([run])
+
+    def curve(runner):
+        return [row["test_accuracy"] for row in json.loads(runner.result(run).read_text())["rows"]]
+
+    assert curve(later) == curve(finished)
+
+
+def test_unknown_names_are_refused(tmp_path):
+    with pytest.raises(FedtctError, match="there is no 'table10'"):
+        cells("table10")
+    with pytest.raises(FedtctError, match="unknown scale"):
+        Runner(tmp_path, tmp_path, scale="huge")

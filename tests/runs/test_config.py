@@ -1,0 +1,183 @@
+"""Configurations: what is written is what is read, and what cannot work is refused at once."""
+
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedtct import TCT, Centralized, FedAdam, FedAvg, FedDyn, FedProx, FedtctError, Ridge, Scaffold
+from fedtct.runs.config import METHODS, STAGE2, RunConfig, read_toml
+
+positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
+counts = st.integers(1, 10**9)
+settings = {
+    "dataset": st.sampled_from(["digits", "fashion-mnist", "cifar10", "cifar100"]),
+    "data_dir": st.text(),
+    "init_weights": st.text(),
+    "limit": st.integers(0, 10**9),
+    "split": st.sampled_from(["iid", "classes:1", "classes:10", "dirichlet:0.1", "dirichlet:1e-3"]),
+    "silos": counts,
+    "holdout": st.floats(0, 0.99),
+    "model": st.sampled_from(["linear", "mlp", "simple-cnn", "resnet18-bn", "resnet18-gn"]),
+    "local_epochs": counts,
+    "lr": positive,
+    "weight_decay": st.floats(0, 1),
+    "augment": st.sampled_from(["none", "crop-flip"]),
+    "p": counts,
+    "normalize": st.booleans(),
+    "stage2_lr": st.just("auto") | positive,
+    "ridge": st.just("gcv") | positive,
+    "seed": st.integers(0, 2**40),
+}
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> RunConfig:
+    method, stage2 = draw(st.sampled_from(METHODS)), draw(st.sampled_from(STAGE2))
+    second = 1 if stage2 == "ridge" else draw(counts)
+    rounds = (draw(counts), second) if method == "tct" else (draw(counts),)
+    rest = draw(st.fixed_dictionaries({}, optional=settings))
+    return RunConfig.of(method=method, stage2=stage2, rounds=rounds, **rest)
+
+
+@given(configs())
+def test_what_is_written_as_toml_is_read_back_the_same(config: RunConfig) -> None:
+    assert RunConfig.of(**tomllib.loads(config.to_toml())) == config
+
+
+@given(configs())
+def test_a_file_says_everything(config: RunConfig) -> None:
+    assert list(tomllib.loads(config.to_toml())) == [field.name for field in fields(RunConfig)]
+
+
+@given(configs())
+def test_text_of_the_command_line_means_what_the_value_means(config: RunConfig) -> None:
+    def text(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return ",".join(map(str, value))
+        return value if isinstance(value, bool) else str(value)
+
+    as_text = {field.name: text(getattr(config, field.name)) for field in fields(config)}
+    assert RunConfig.of(**as_text) == config
+
+
+@given(configs())
+def test_a_configuration_does_not_differ_from_itself_nor_by_where_data_lies(config: RunConfig) -> None:
+    own = {field.name: getattr(config, field.name) for field in fields(config)}
+    assert config.differences(own | {"data_dir": "elsewhere"}) == []
+    assert config.differences({"seed": config.seed + 1, "silos": config.silos}) == ["seed"]
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [
+        ("fedavg", FedAvg),
+        ("fedprox", FedProx),
+        ("scaffold", Scaffold),
+        ("feddyn", FedDyn),
+        ("fedadam", FedAdam),
+        ("centralized", Centralized),
+        ("fedavg-last-layer", FedAvg),
+        ("tct", TCT),
+    ],
+)
+def test_every_method_is_built_with_its_settings(method: str, kind: type) -> None:
+    built: Any = RunConfig.of(method=method, lr=0.03, seed=5, mu=0.7, alpha=0.6, server_lr=0.5).build()
+    assert type(built) is kind
+    stage1 = built.stage1 if method == "tct" else built
+    assert (stage1.lr, stage1.seed) == (0.03, 5)
+    own = {"fedprox": ("mu", 0.7), "feddyn": ("alpha", 0.6), "fedadam": ("server_lr", 0.5)}
+    name, value = own.get(method, ("trainable", "last-layer" if method == "fedavg-last-layer" else "all"))
+    assert getattr(stage1, name) == value
+
+
+def test_defaults_follow_the_dataset_and_the_method() -> None:
+    assert RunConfig.of(dataset="cifar10").model == "resnet18-bn"
+    assert RunConfig.of(dataset="fashion-mnist").model == "simple-cnn"
+    assert RunConfig.of(method="fedavg").rounds == (200,)
+    assert RunConfig.of(method="tct").rounds == (100, 100)
+    ridge = RunConfig.of(stage2="ridge", rounds=7, d=50)
+    assert ridge.rounds == (7, 1)
+    built = ridge.build()
+    assert isinstance(built, TCT)
+    assert built.stage2 == Ridge(d=50)
+    assert RunConfig.of() == RunConfig()
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"dataset": "mnist"}, "unknown dataset 'mnist'"),
+    ({"model": "vgg"}, "unknown model 'vgg'"),
+    ({"method": "sgd"}, "unknown method 'sgd'"),
+    ({"stage2": "newton"}, "unknown stage2 'newton'"),
+    ({"split": "classes"}, "unknown split 'classes'"),
+    ({"split": "classes:0"}, "unknown split"),
+    ({"split": "dirichlet:x"}, "unknown split"),
+    ({"split": "iid:3"}, "unknown split"),
+    ({"augment": "blur"}, "unknown augment 'blur'"),
+    ({"rounds": 20}, "two numbers such as 20,20, not 20"),
+    ({"rounds": "1,2,3"}, "two numbers"),
+    ({"rounds": ()}, "two numbers"),
+    ({"rounds": "many"}, "rounds must be whole numbers, it is 'many'"),
+    ({"method": "fedavg", "rounds": (20, 20)}, "one number, not 20,20"),
+    ({"method": "fedavg", "rounds": -1}, "negative"),
+    ({"rounds": "5,0"}, "at least 1"),
+    ({"stage2": "ridge", "rounds": (5, 5)}, "one round"),
+    ({"silos": 0}, "silos must be at least 1"),
+    ({"silos": "ten"}, "silos must be a whole number, it is 'ten'"),
+    ({"silos": 2.5}, "silos must be a whole number"),
+    ({"silos": True}, "silos must be a whole number"),
+    ({"lr": "fast"}, "lr must be a number, it is 'fast'"),
+    ({"lr": 0}, "lr must be positive"),
+    ({"lr": float("nan")}, "lr must be a number"),
+    ({"lr": "inf"}, "lr must be a number"),
+    ({"dataset": 5}, "dataset must be text, it is 5"),
+    ({"normalize": "yes"}, "normalize must be true or false"),
+    ({"p": 0}, "p must be at least 1"),
+    ({"stage2": "ridge", "d": 0}, "at least one coordinate"),
+    ({"stage2": "ridge", "ridge": "best"}, "'gcv' or 'holdout'"),
+    ({"stage2": "ridge", "ridge": "holdout"}, "set holdout"),
+    ({"stage2_lr": "fast"}, "stage2_lr must be a number or 'auto'"),
+    ({"stage2_lr": -1}, "positive or 'auto'"),
+    ({"patience": 3}, "set holdout"),
+    ({"holdout": 1}, "from 0 to below 1"),
+    ({"seed": -1}, "seed must be at least 0"),
+    ({"limit": -1}, "limit must be at least 0"),
+    ({"method": "fedprox", "rounds": 1, "mu": -1}, "mu must not be negative"),
+]
+
+
+@pytest.mark.parametrize(("values", "message"), BAD, ids=[str(values) for values, _ in BAD])
+def test_what_cannot_work_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(FedtctError, match=message):
+        RunConfig.of(**values)
+
+
+def test_an_unknown_setting_is_named_with_the_one_that_was_meant(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('dataset = "digits"\nlocal_epoch = 3\n')
+    with pytest.raises(FedtctError, match=r"run\.toml has an unknown setting 'local_epoch': .*'local_epochs'"):
+        RunConfig.from_toml(file)
+    with pytest.raises(FedtctError, match="unknown setting 'zzz': known are dataset, "):
+        RunConfig.of(zzz=1)
+
+
+@pytest.mark.parametrize("content", [b"lr = ", b"lr = 1\nlr = 2\n", b"\xff\xfe"])
+def test_a_file_that_is_not_toml_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_bytes(content)
+    with pytest.raises(FedtctError, match="not valid TOML"):
+        read_toml(tmp_path / "run.toml")
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FedtctError, match=r"cannot read .*no\.toml: No such file"):
+        read_toml(tmp_path / "no.toml")
+
+
+def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text('method = "fedavg"\nrounds = 5\nlr = 1\n')
+    config = RunConfig.from_toml(tmp_path / "run.toml", lr="0.5")
+    assert (config.method, config.rounds, config.lr) == ("fedavg", (5,), 0.5)

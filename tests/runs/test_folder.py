@@ -1,0 +1,209 @@
+"""Run folders: what is in them, and that nothing in them is lost."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedtct import Classifier, FedtctError
+from fedtct.federation import Cost
+from fedtct.history import Checkpoint, Row
+from fedtct.runs.checkpoint import flatten, read_checkpoint, rows_at, unflatten, write_checkpoint
+from fedtct.runs.config import RunConfig
+from fedtct.runs.environment import git_commit
+from fedtct.runs.execute import execute, prepare
+from fedtct.runs.folder import RunFolder, from_line, strict, to_line
+from fedtct.runs.summary import Summary, final_row
+from fedtct.runs.watcher import Watcher
+
+SMALL: dict[str, Any] = {"limit": 200, "silos": 3, "split": "iid", "local_epochs": 1, "method": "fedavg", "rounds": 2}
+
+names = st.text(st.characters(exclude_characters="."), min_size=1)
+numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
+shares = st.none() | st.floats(0, 1)
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
+
+
+@given(st.dictionaries(names, numbers | st.dictionaries(names, numbers, min_size=1, max_size=3), max_size=3))
+def test_flattening_can_be_undone(nested: dict[str, Any]) -> None:
+    assert unflatten(flatten(nested)) == nested
+
+
+@given(st.builds(Row, st.text(), st.integers(0), shares, shares, shares, silo_accuracies=st.tuples(st.floats(0, 1))))
+def test_rows_survive_being_written(row: Row) -> None:
+    assert from_line(to_line(row).encode(), Path("metrics.jsonl")) == row
+
+
+def test_what_is_not_a_number_is_null() -> None:
+    line = to_line(Row("stage1", 3, test_loss=math.nan, train_loss=math.inf))
+    values = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    assert (values["test_loss"], values["train_loss"]) == (None, None)
+    assert strict({"a": [math.nan, (1.5, {"b": -math.inf})]}) == {"a": [None, [1.5, {"b": None}]]}
+
+
+def test_a_checkpoint_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    w = torch.randn(7)
+    checkpoint = Checkpoint(
+        round=3,
+        state={"parameters": w, "buffers": torch.zeros(0), "server_steps": 0.1 + 0.2},
+        cost=Cost(5, 7, 1 / 3),
+        silos={"0/stage1/own": w, "1/stage1/own": torch.full((2,), math.nan)},
+        best={"accuracy": 0.7, "round": 1, "state": {"parameters": w[2:5], "buffers": torch.zeros(0)}},
+    )
+    path = tmp_path / "stage1.safetensors"
+    write_checkpoint(path, checkpoint, rows=4)
+    back = read_checkpoint(path, torch.device("cpu"))
+    assert (back.round, back.cost, back.finished, rows_at(path)) == (3, checkpoint.cost, False, 4)
+    for mine, other in [(checkpoint.state, back.state), (checkpoint.silos, back.silos), (checkpoint.best, back.best)]:
+        ours, theirs = flatten(mine), flatten(other)
+        assert ours.keys() == theirs.keys()
+        for name, value in ours.items():
+            if isinstance(value, torch.Tensor):
+                torch.testing.assert_close(theirs[name], value, rtol=0, atol=0, equal_nan=True)
+            else:
+                assert theirs[name] == value
+    assert [file.name for file in tmp_path.iterdir()] == ["stage1.safetensors"]
+
+
+def test_a_run_folder_holds_all_there_is(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "a", RunConfig.of(**SMALL))
+    fit = execute(folder)
+    files = tree(tmp_path / "a")
+    assert files.keys() == {
+        "config.toml",
+        "metrics.jsonl",
+        "environment.json",
+        "checkpoints/stage1.safetensors",
+        "model/model.json",
+        "model/model.safetensors",
+    }
+    assert RunConfig.from_toml(tmp_path / "a" / "config.toml") == folder.config
+    assert [row.round for row in folder.history] == [0, 1, 2]
+    [session] = json.loads(files["environment.json"])
+    assert session.keys() >= {"fedtct", "torch", "python", "platform", "device", "threads", "git_commit", "command"}
+    x, y = prepare(folder.config).data.test
+    assert Classifier.load(tmp_path / "a" / "model").score(x, y) == folder.history[-1].test_accuracy
+    assert torch.equal(fit.model.scores(x), folder.fit().model.scores(x))
+
+
+def test_a_finished_run_is_only_read(tmp_path: Path) -> None:
+    first = execute(RunFolder.create(tmp_path / "a", RunConfig.of(**SMALL)))
+    before = tree(tmp_path / "a")
+    again = RunFolder.resume(tmp_path / "a")
+    assert again.finished
+    assert list(execute(again).history) == list(first.history)
+    assert tree(tmp_path / "a") == before
+
+
+def test_nothing_is_written_before_a_stage_begins(tmp_path: Path) -> None:
+    bad = RunConfig.of(**SMALL | {"init_weights": str(tmp_path / "none.safetensors")})
+    with pytest.raises(FedtctError, match="no such file"):
+        execute(RunFolder.create(tmp_path / "a", bad))
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    config = RunConfig.of(**SMALL)
+    (tmp_path / "empty").mkdir()
+    RunFolder.create(tmp_path / "empty", config)
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "thesis.txt").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    for path in ("used", "file"):
+        with pytest.raises(FedtctError, match="exists: choose another"):
+            RunFolder.create(tmp_path / path, config)
+    with pytest.raises(FedtctError, match="cannot be made"):
+        RunFolder.create(tmp_path / "file" / "below", config)
+
+
+def test_what_is_not_a_run_cannot_be_resumed(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(FedtctError, match="is not a run"):
+            RunFolder.resume(path)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("checkpoints/stage1.safetensors", b"no", "is damaged"),
+        ("metrics.jsonl", b"", "is damaged: it has 0 rows"),
+        ("metrics.jsonl", b"{}\n" * 9, "is damaged: a line is not a row"),
+        ("config.toml", b"silos = 0\n", "silos must be at least 1"),
+    ],
+)
+def test_a_damaged_run_says_what_is_damaged(file: str, content: bytes, message: str, tmp_path: Path) -> None:
+    execute(RunFolder.create(tmp_path / "a", RunConfig.of(**SMALL)))
+    (tmp_path / "a" / "model" / "model.json").unlink()
+    (tmp_path / "a" / file).write_bytes(content)
+    with pytest.raises(FedtctError, match=message):
+        RunFolder.resume(tmp_path / "a")
+
+
+def test_another_configuration_is_refused_by_name(tmp_path: Path) -> None:
+    execute(RunFolder.create(tmp_path / "a", RunConfig.of(**SMALL)))
+    same = {"silos": "3", "rounds": "2", "data_dir": "elsewhere"}
+    assert RunFolder.resume(tmp_path / "a", same).config.data_dir == "elsewhere"
+    with pytest.raises(FedtctError, match=r"another configuration: lr is 0\.1 there, '0\.5' here; seed is 0 there, 1"):
+        RunFolder.resume(tmp_path / "a", {"lr": "0.5", "silos": "3", "seed": 1})
+
+
+def test_a_limit_is_a_seeded_subset() -> None:
+    def samples(**more: Any) -> set[bytes]:
+        silos = prepare(RunConfig.of(**SMALL | more)).silos
+        return {x.numpy().tobytes() for silo in silos for x in silo.x}
+
+    assert sum(map(len, prepare(RunConfig.of(**SMALL)).silos)) == 200
+    assert samples() == samples(split="dirichlet:1")
+    assert samples() != samples(seed=1)
+    with pytest.raises(FedtctError, match="only 1437 training samples"):
+        samples(limit=10**6)
+
+
+def test_a_silo_too_small_to_hold_out_is_refused_when_it_must() -> None:
+    tiny = SMALL | {"limit": 12, "silos": 6, "holdout": 0.1}
+    prepare(RunConfig.of(**tiny))
+    with pytest.raises(FedtctError, match=r"silo 0 has 2 samples, too few to hold out 0\.1"):
+        prepare(RunConfig.of(**tiny, patience=1))
+
+
+def test_a_watcher_sees_every_round_and_reply(tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    class Spy(Watcher):
+        def begin(self, stage: str, rounds: int, done: int) -> None:
+            seen.append((stage, rounds, done))
+
+        def reply(self, question: str, done: int, total: int) -> None:
+            seen.append((question, done))
+
+        def record(self, row: Row) -> None:
+            seen.append(row.round)
+
+    execute(RunFolder.create(tmp_path / "a", RunConfig.of(**SMALL), Spy()))
+    rounds = [[("train", k) for k in (1, 2, 3)] + [number] for number in (0, 1)]
+    after = [("evaluate", k) for k in (1, 2, 3)]
+    begun = seen.index(("stage1", 2, 0))
+    assert seen[begun + 1 :] == [*rounds[0], *rounds[1], *after, 2]
+
+
+def test_with_patience_the_summary_is_of_the_model_that_was_kept(tmp_path: Path) -> None:
+    patient = SMALL | {"rounds": 8, "holdout": 0.2, "patience": 2, "method": "fedadam", "server_lr": 1.0}
+    folder = RunFolder.create(tmp_path / "a", RunConfig.of(**patient))
+    fit = execute(folder)
+    assert len(folder.history) < 9, "it was meant to run out of patience"
+    x, y = prepare(folder.config).data.test
+    assert Summary.of(folder).test_accuracy == pytest.approx(fit.model.score(x, y))
+    assert final_row(folder.history, folder.config) is not folder.history[-1]
+
+
+def test_a_file_git_does_not_know_has_no_commit(tmp_path: Path) -> None:
+    (tmp_path / "file.py").touch()
+    assert git_commit(tmp_path / "file.py") is None

@@ -1,0 +1,140 @@
+"""Several runs under one folder: comparisons, and choices by held-out samples."""
+
+import csv
+import json
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+import pytest
+
+from fedtct import FedtctError
+from fedtct.runs.choose import candidates, choose
+from fedtct.runs.compare import comparison, share_rounds, write_comparison
+from fedtct.runs.config import RunConfig
+from fedtct.runs.folder import RunFolder
+from fedtct.runs.plan import Plan
+from fedtct.runs.summary import Summary
+from fedtct.runs.watcher import Watcher
+
+SMALL: dict[str, Any] = {"limit": 150, "silos": 3, "local_epochs": 1, "p": 200, "steps": 10}
+
+
+def small(**more: Any) -> RunConfig:
+    return RunConfig.of(**SMALL | {"method": "fedavg", "split": "iid", "rounds": 2} | more)
+
+
+def times(path: Path) -> dict[Path, int]:
+    return {file: file.stat().st_mtime_ns for file in path.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize("total", [2, 5, 40])
+def test_every_method_gets_the_same_number_of_rounds(total: int) -> None:
+    for more in ({}, {"stage2": "ridge"}):
+        given = {"rounds": total} | more
+        assert sum(share_rounds("tct", given)["rounds"]) == total == sum(share_rounds("fedavg", given)["rounds"])
+    assert share_rounds("fedavg", {"rounds": "15,5"})["rounds"] == (20,)
+    assert share_rounds("tct", {"rounds": "15,5"})["rounds"] == "15,5"
+    assert share_rounds("tct", {}) == {}
+
+
+def test_a_comparison_is_every_combination_once() -> None:
+    plan = comparison(["fedavg", "tct"], ["iid", "classes:2"], [0, 1, 2], SMALL)
+    assert len(plan.runs) == 12
+    assert len({(c.method, c.split, c.seed) for c in plan.runs.values()}) == 12
+    assert "tct-classes2-seed1" in plan.runs
+    for bad in ([], ["fedavg", "fedavg"]):
+        with pytest.raises(FedtctError, match="none of them twice"):
+            comparison(bad, ["iid"], [0])
+
+
+def test_a_comparison_ends_with_a_table_of_means(tmp_path: Path) -> None:
+    plan = comparison(["fedavg", "tct"], ["iid"], [0, 1], SMALL | {"rounds": 2})
+    runs = plan.execute(tmp_path / "c")
+    fedavg, tct = write_comparison(runs, tmp_path / "c")
+    own = [Summary.of(runs[f"fedavg-iid-seed{seed}"]) for seed in (0, 1)]
+    accuracies = [run.test_accuracy or 0.0 for run in own]
+    assert fedavg.test_accuracy == fmean(accuracies)
+    assert fedavg.test_accuracy_std == stdev(accuracies)
+    assert fedavg.megabytes * 1e6 == pytest.approx(own[0].bytes_up + own[0].bytes_down)
+    assert (fedavg.rounds, tct.rounds) == ("2", "1+2+1")
+    record = json.loads((tmp_path / "c" / "summary.json").read_text())
+    assert record["runs"].keys() == plan.runs.keys()
+    with (tmp_path / "c" / "summary.csv").open() as file:
+        assert [row["method"] for row in csv.DictReader(file)] == ["fedavg", "tct"]
+
+
+def test_a_plan_that_was_stopped_goes_on_and_repeats_nothing(tmp_path: Path) -> None:
+    plan = comparison(["fedavg", "scaffold"], ["iid"], [0], SMALL | {"rounds": 2})
+
+    class Impatient(Watcher):
+        def begin(self, stage: str, rounds: int, done: int) -> None:
+            raise KeyboardInterrupt
+
+    def watch(name: str, config: RunConfig) -> Watcher:
+        return Impatient() if config.method == "scaffold" else Watcher()
+
+    with pytest.raises(KeyboardInterrupt):
+        plan.execute(tmp_path / "c", watch=watch)
+    before = times(tmp_path / "c" / "fedavg-iid-seed0")
+    again = Plan.read(tmp_path / "c", "compare")
+    assert again == plan
+    assert all(run.finished for run in again.execute(tmp_path / "c", resume=True).values())
+    assert times(tmp_path / "c" / "fedavg-iid-seed0") == before
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"), [({"split": "classes:11"}, "classes:11"), ({"init_weights": "none.pt"}, "no such file")]
+)
+def test_a_plan_is_rehearsed_before_anything_is_written(bad: dict[str, str], message: str, tmp_path: Path) -> None:
+    plan = Plan("compare", {"good": small(), "bad": small(**bad)})
+    with pytest.raises(FedtctError, match=message):
+        plan.execute(tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    with pytest.raises(FedtctError, match="exists: choose another"):
+        Plan("compare", {"a": small()}).execute(tmp_path)
+
+
+def test_a_choice_is_made_by_held_out_samples_alone(tmp_path: Path) -> None:
+    plan = candidates(small(holdout=0.2, rounds=3), "lr", [1e-6, 0.1, 1e-5])
+    best, accuracies = choose(plan, tmp_path / "c")
+    assert list(accuracies) == ["lr-1e-06", "lr-0.1", "lr-1e-05"]
+    assert best.path.name == max(accuracies, key=lambda name: accuracies[name]) == "lr-0.1"
+    for name, accuracy in accuracies.items():
+        assert RunFolder.resume(tmp_path / "c" / name).history[-1].holdout_accuracy == accuracy
+    assert json.loads((tmp_path / "c" / "choice.json").read_text())["best"] == "lr-0.1"
+    before = times(tmp_path / "c" / "lr-0.1")
+    assert choose(Plan.read(tmp_path / "c", "choose"), tmp_path / "c", resume=True).accuracies == accuracies
+    assert times(tmp_path / "c" / "lr-0.1") == before
+
+
+def test_a_choice_needs_something_to_choose_by_and_from() -> None:
+    with pytest.raises(FedtctError, match="choosing lr needs held-out samples"):
+        candidates(small(), "lr", [0.1, 0.2])
+    with pytest.raises(FedtctError, match="two different values"):
+        candidates(small(holdout=0.1), "lr", [0.1, 0.1])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "holds no plan"),
+        ('{"purpose": "compare", "runs": 3}', "holds no plan"),
+        ('{"purpose": "choose", "runs": {}}', "was begun to choose, not to compare"),
+        ('{"purpose": "compare", "runs": {"a": {"lr": -1}}}', "lr must be positive"),
+    ],
+)
+def test_a_damaged_plan_is_refused(content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(content)
+    with pytest.raises(FedtctError, match=message):
+        Plan.read(tmp_path, "compare")
+
+
+def test_a_folder_without_a_plan_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FedtctError, match=r"there is no plan\.json"):
+        Plan.read(tmp_path, "compare")

@@ -1,0 +1,142 @@
+"""The law of resuming: stopped anywhere and gone on with, a run ends as if it had never been stopped."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedtct.history import Checkpoint, Row
+from fedtct.runs import folder as folder_module
+from fedtct.runs.config import RunConfig
+from fedtct.runs.execute import execute
+from fedtct.runs.folder import METRICS, RunFolder
+
+SMALL = {"dataset": "digits", "limit": 120, "silos": 3, "split": "iid", "local_epochs": 1, "batch_size": 16}
+TCT = SMALL | {"method": "tct", "p": 300, "d": 200, "steps": 20}
+PATIENT = {"holdout": 0.2, "patience": 2}
+RUNS: dict[str, dict[str, Any]] = {
+    "fedavg": SMALL | {"method": "fedavg", "rounds": 3},
+    "scaffold": SMALL | {"method": "scaffold", "rounds": 3},
+    "feddyn": SMALL | {"method": "feddyn", "rounds": 3},
+    "fedadam that runs out of patience": SMALL | PATIENT | {"method": "fedadam", "rounds": 8, "server_lr": 1.0},
+    "fedavg, rated every other round": SMALL | {"method": "fedavg", "rounds": 3, "evaluate_every": 2},
+    "tct by scaffold": TCT | {"rounds": (2, 3)},
+    "tct by scaffold with patience": TCT | PATIENT | {"rounds": (2, 3), "patience": 1},
+    "tct by ridge": TCT | {"rounds": 2, "stage2": "ridge"},
+}
+
+
+class Stop(Exception):
+    """The run is killed."""
+
+
+class Doomed(RunFolder):
+    """Is killed at the n-th moment: before or after a row is written, or a checkpoint."""
+
+    left = 10**9
+
+    def _moment(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise Stop
+
+    def record(self, row: Row) -> None:
+        self._moment()
+        super().record(row)
+        self._moment()
+
+    def save(self, stage: str, checkpoint: Checkpoint) -> None:
+        self._moment()
+        super().save(stage, checkpoint)
+        self._moment()
+
+
+def run(folder: RunFolder) -> dict[str, Any]:
+    execute(folder)
+    return outcome(folder.path)
+
+
+def outcome(path: Path) -> dict[str, Any]:
+    """All that must not depend on stops."""
+    rows = [json.loads(line) for line in (path / METRICS).read_text().splitlines()]
+    model = {file.name: file.read_bytes() for file in sorted((path / "model").iterdir())}
+    return {"rows": [{k: v for k, v in row.items() if k != "seconds"} for row in rows], "model": model}
+
+
+@pytest.mark.parametrize("share", [1.0, 0.1], ids=["every round saved", "some rounds saved"])
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_killed_at_any_moment_and_resumed_ends_the_same(
+    name: str, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder_module, "CHECKPOINT_SHARE", share)
+    config = RunConfig.of(**RUNS[name])
+    whole = Doomed.create(tmp_path / "whole", config)
+    expected = run(whole)
+    moments = 10**9 - whole.left  # type: ignore[attr-defined]
+    assert moments >= 8
+    for moment in range(moments):
+        path = tmp_path / f"stopped-{moment}"
+        doomed = Doomed.create(path, config)
+        doomed.left = moment  # type: ignore[attr-defined]
+        with pytest.raises(Stop):
+            run(doomed)
+        assert run(RunFolder.resume(path)) == expected, f"stopped at moment {moment} of {moments}"
+
+
+def test_a_run_may_be_killed_again_and_again(tmp_path: Path) -> None:
+    config = RunConfig.of(**RUNS["tct by scaffold"])
+    expected = run(RunFolder.create(tmp_path / "whole", config))
+    path, stops = tmp_path / "stopped", 0
+    folder: RunFolder = Doomed.create(path, config)
+    while not folder.finished:
+        folder.left = 5 if stops < 100 else 10**9  # type: ignore[attr-defined]
+        try:
+            run(folder)
+        except Stop:
+            stops += 1
+            folder = Doomed.resume(path)
+    assert 2 < stops < 100
+    assert outcome(path) == expected
+
+
+def test_half_a_line_and_half_a_checkpoint_are_dropped(tmp_path: Path) -> None:
+    config = RunConfig.of(**RUNS["scaffold"])
+    expected = run(RunFolder.create(tmp_path / "whole", config))
+    doomed = Doomed.create(tmp_path / "stopped", config)
+    doomed.left = 9  # type: ignore[attr-defined]
+    with pytest.raises(Stop):
+        run(doomed)
+    with (doomed.path / METRICS).open("a") as file:
+        file.write('{"stage": "stage1", "rou')
+    (doomed.path / "checkpoints" / "stage1.safetensors.half").write_bytes(b"half")
+    (doomed.path / "model.half").mkdir()
+    assert run(RunFolder.resume(doomed.path)) == expected
+
+
+def test_a_process_that_is_killed_by_the_system_can_be_resumed(tmp_path: Path) -> None:
+    options = ["--limit", "200", "--silos", "4", "--method", "scaffold", "--rounds", "30", "--local-epochs", "2"]
+
+    def fedtct(*words: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "fedtct", "run", "--json", *words]
+        return subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        )
+
+    assert fedtct(*options, "--out", "whole").wait(120) == 0
+    process = fedtct(*options, "--out", "stopped")
+    metrics, deadline = tmp_path / "stopped" / METRICS, time.monotonic() + 120
+    while not (metrics.is_file() and metrics.read_bytes().count(b"\n") > 3):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(60) == -signal.SIGKILL
+    assert not (tmp_path / "stopped" / "model").exists()
+    assert fedtct("--resume", "stopped").wait(120) == 0
+    assert outcome(tmp_path / "stopped") == outcome(tmp_path / "whole")

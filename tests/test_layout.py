@@ -1,0 +1,46 @@
+"""The layout shows the architecture: a module imports only what stands above it in docs/design.md."""
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "fedtct"
+LISTING = re.search(r"src/fedtct/\n(.*?)\n\n", (ROOT / "docs" / "design.md").read_text(encoding="utf-8"), re.DOTALL)
+assert LISTING is not None
+ORDER = [
+    name.removesuffix("/").removesuffix(".py")
+    for line in LISTING[1].splitlines()
+    for name in re.match(r"\s*((?:[\w.]+(?:/|\.py) ?)+)", line)[1].split()  # type: ignore[index]
+]
+
+
+def top_level(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """The parts of the package that a module imports, at any depth of its code."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("fedtct."):
+            names.add(node.module.split(".")[1])
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("fedtct.")}
+    return names
+
+
+def test_the_listing_names_every_part_of_the_package():
+    parts = {top_level(p) for p in PACKAGE.rglob("*.py")} - {"__init__", "__main__"}
+    assert parts == set(ORDER)
+
+
+def test_imports_point_upwards():
+    wrong = [
+        f"{path.relative_to(PACKAGE)} imports {name}"
+        for path in PACKAGE.rglob("*.py")
+        if (own := top_level(path)) in ORDER
+        for name in imported(path)
+        if ORDER.index(name) > ORDER.index(own)
+    ]
+    assert wrong == []
