@@ -1,5 +1,6 @@
 """The command as a process: how it is started, stopped and gone on with."""
 
+import json
 import os
 import pty
 import signal
@@ -7,6 +8,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 OPTIONS = ["--limit", "300", "--silos", "4", "--method", "fedavg", "--rounds", "60", "--local-epochs", "2"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -58,3 +61,32 @@ def test_on_a_terminal_bars_show_rounds_and_accuracies(tmp_path: Path) -> None:
     assert b"stage 1" in shown
     assert "fedavg" in out
     assert "rounds test" not in out
+
+
+def test_help_does_not_wait_for_torch() -> None:
+    program = """
+import importlib.util, sys, types
+package = types.ModuleType("fedtct")
+package.__path__ = importlib.util.find_spec("fedtct").submodule_search_locations
+sys.modules["fedtct"] = package  # the commands alone, without the names that the package offers to Python
+from fedtct.cli import main
+for words in (["--help"], ["run", "--help"], ["compare", "--help"], ["demo", "--help"], ["data", "--help"]):
+    assert main(words) == 0
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL, timeout=60)
+
+
+@pytest.mark.slow
+def test_the_demo_shows_what_tct_is_for(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fedtct", "demo", "--json"]
+    result = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+    answer = json.loads(result.stdout)
+    assert answer["folder"] == "runs/demo"
+    accuracy = {(line["split"], line["method"]): line["test_accuracy"] for line in answer["table"]}
+    assert len(accuracy) == 8
+    for split in ("classes:1", "classes:2"):
+        assert accuracy[split, "tct"] > accuracy[split, "fedavg"] + 0.02
+        assert accuracy[split, "tct"] > accuracy[split, "centralized"] - 0.02
+    pictures = [file.suffix for file in (tmp_path / "runs" / "demo" / "plots").rglob("*.*")]
+    assert pictures.count(".png") == pictures.count(".svg") == 4

@@ -1,6 +1,7 @@
 """The whole evaluation, end to end at scale tiny: no table and no figure can rot."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,9 @@ from fedtct.paper.report import write_report
 from fedtct.paper.results import Results
 from fedtct.paper.runner import OutOfTime, Runner
 from fedtct.paper.tables import TITLES, cells
+
+
+ROOT = Path(__file__).parents[2]
 
 
 def all_runs():
@@ -124,3 +128,11 @@ def test_unknown_names_are_refused(tmp_path):
         cells("table10")
     with pytest.raises(FedtctError, match="unknown scale"):
         Runner(tmp_path, tmp_path, scale="huge")
+
+
+def test_the_page_in_the_docs_is_made_from_the_results(tmp_path):
+    """If this fails: fedtct paper report."""
+    results = ROOT / "results"
+    for path in write_report(Results(results / "paper"), tmp_path, (results / "findings.md").read_text()):
+        if path.suffix != ".png":  # how text is rasterised may differ from machine to machine
+            assert path.read_bytes() == (ROOT / "docs" / path.relative_to(tmp_path)).read_bytes(), path.name

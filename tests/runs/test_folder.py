@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from fedtct import Classifier, FedtctError
 from fedtct.federation import Cost
 from fedtct.history import Checkpoint, Row
+from fedtct.runs import execute as execute_module
 from fedtct.runs.checkpoint import flatten, read_checkpoint, rows_at, unflatten, write_checkpoint
 from fedtct.runs.config import RunConfig
 from fedtct.runs.environment import git_commit
@@ -172,6 +174,18 @@ def test_a_silo_too_small_to_hold_out_is_refused_when_it_must() -> None:
     prepare(RunConfig.of(**tiny))
     with pytest.raises(FedtctError, match=r"silo 0 has 2 samples, too few to hold out 0\.1"):
         prepare(RunConfig.of(**tiny, patience=1))
+
+
+def test_features_that_will_not_fit_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    tct = RunConfig.of(**SMALL | {"method": "tct", "rounds": (1, 1), "p": 1000})
+    need = 4 * 1000 * (200 + 360)
+    monkeypatch.setattr(execute_module, "memory_of", lambda device: need)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prepare(tct)
+    monkeypatch.setattr(execute_module, "memory_of", lambda device: need - 1)
+    with pytest.warns(UserWarning, match="stage 2 needs about 0 GB"):
+        prepare(tct)
 
 
 def test_a_watcher_sees_every_round_and_reply(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from fedtct.cli.screen import Screen
 
 METHODS = ("fedavg", "scaffold", "tct", "centralized")
 SPLITS = ("classes:1", "classes:2")
-ROUNDS = 40  # for tct, 20 in each stage
+ROUNDS = 30  # for tct, 15 in each stage
 
 
 def demo(out: Out = None, json: Json = False) -> None:
@@ -18,8 +18,11 @@ def demo(out: Out = None, json: Json = False) -> None:
     \b
     fedtct demo
     """
+    import torch
+
     from fedtct.runs.compare import comparison
 
+    torch.set_num_threads(1)  # the arrays are too small to share: threads would only wait for each other
     screen = Screen(quiet=json)
     plan = comparison(METHODS, SPLITS, [0], {"dataset": "digits", "silos": 10, "rounds": ROUNDS})
     carry_out(plan, out or next_free(Path("runs/demo")), False, screen, json)

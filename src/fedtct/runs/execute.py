@@ -1,5 +1,8 @@
 """Run a configuration from its data to its model, in a folder."""
 
+import math
+import os
+import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
@@ -11,6 +14,7 @@ from fedtct.classifier import Fit
 from fedtct.data import Dataset, load_dataset, partition
 from fedtct.errors import FedtctError
 from fedtct.federation import LocalFederation, pick_device
+from fedtct.models.registry import build_module
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
 from fedtct.seeds import generator
@@ -67,7 +71,32 @@ def prepare(config: RunConfig) -> Job:
                 f"{silo.name} has {len(silo)} samples, too few to hold out {config.holdout:g} of them: "
                 "use fewer silos or a larger holdout"
             )
+    warn_of_memory(config, data, samples=len(y))
     return Job(data, silos)
+
+
+def warn_of_memory(config: RunConfig, data: Dataset, samples: int) -> None:
+    """Say so before hours of stage 1 if the features of stage 2 will not fit; ridge keeps none."""
+    if config.method != "tct" or config.stage2 == "ridge":
+        return
+    module = build_module(config.model, tuple(data.train.x.shape[1:]), data.num_classes)
+    p = min(config.p, sum(parameter.numel() for parameter in module.parameters()))
+    need, have = 4 * p * (samples + len(data.test.y)), memory_of(pick_device(config.device))
+    if need > have:
+        warnings.warn(
+            f"stage 2 needs about {need / 1e9:.0f} GB of memory for its features, there are {have / 1e9:.0f} GB: "
+            "if it fails, use a smaller p or limit, or stage2 = ridge",
+            stacklevel=2,
+        )
+
+
+def memory_of(device: torch.device) -> float:
+    """Bytes of memory that there are in all, as far as one can tell."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    if not hasattr(os, "sysconf"):
+        return math.inf
+    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
 def subset(data: Dataset, config: RunConfig) -> tuple[Tensor, Tensor]:
