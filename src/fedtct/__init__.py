@@ -1,17 +1,37 @@
 """Federated learning that works when silos' data differ: train, convexify, train."""
 
-from fedtct.classifier import Classifier, Fit, NetworkClassifier, TangentClassifier
-from fedtct.data import Dataset, Samples, load_dataset, partition
-from fedtct.errors import FedtctError
-from fedtct.federation import Federation, LocalFederation
-from fedtct.history import History, Journal, Row
-from fedtct.silo import Silo
-from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold
-from fedtct.stage2 import FedAvgRegression, GradientDescent, Ridge, ScaffoldRegression
-from fedtct.tangent import TangentFeatures, tangent_features
-from fedtct.tct import TCT
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedtct.classifier import Classifier, Fit, NetworkClassifier, TangentClassifier
+    from fedtct.data import Dataset, Samples, load_dataset, partition
+    from fedtct.errors import FedtctError
+    from fedtct.federation import Federation, LocalFederation
+    from fedtct.history import History, Journal, Row
+    from fedtct.silo import Silo
+    from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold
+    from fedtct.stage2 import FedAvgRegression, GradientDescent, Ridge, ScaffoldRegression
+    from fedtct.tangent import TangentFeatures, tangent_features
+    from fedtct.tct import TCT
 
 __version__ = "0.1.0"
+
+# Where the public names live. They are imported when they are first used: torch takes a second or more, and a help
+# screen or a mistyped command should not.
+_HOMES = {
+    "classifier": ("Classifier", "Fit", "NetworkClassifier", "TangentClassifier"),
+    "data": ("Dataset", "Samples", "load_dataset", "partition"),
+    "errors": ("FedtctError",),
+    "federation": ("Federation", "LocalFederation"),
+    "history": ("History", "Journal", "Row"),
+    "silo": ("Silo",),
+    "stage1": ("Centralized", "FedAdam", "FedAvg", "FedDyn", "FedProx", "Scaffold"),
+    "stage2": ("FedAvgRegression", "GradientDescent", "Ridge", "ScaffoldRegression"),
+    "tangent": ("TangentFeatures", "tangent_features"),
+    "tct": ("TCT",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "TCT",
@@ -43,3 +63,15 @@ __all__ = [
     "partition",
     "tangent_features",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'fedtct' has no attribute '{name}'")
+    value = getattr(import_module(f"fedtct.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -169,26 +169,28 @@ def run_rounds(session: Session, stage: Stage, state: State) -> State:
         row = Row.of(stage.name, at.round, at.cost, replies, stage.test(at.state) if rated else None)
         journal.record(row)
         best = _best(at, row) if stage.patience is not None else {}
-        if stage.patience is not None and at.round - best["round"] >= stage.patience:
-            at = Checkpoint(at.round, best["state"], finished=True)
-            journal.save(stage.name, at)
-            return at.state
-        if row.train_loss is not None and not math.isfinite(row.train_loss):
+        if _diverged(row):
             warnings.warn(f"{stage.name} diverged after {at.round} rounds: stopped there. Lower lr.", stacklevel=2)
-            journal.save(stage.name, replace(at, silos={}, finished=True))
+        if _diverged(row) or (stage.patience is not None and at.round - best["round"] >= stage.patience):
+            at = replace(at, state=best.get("state", at.state), silos={}, best={}, finished=True)
+            journal.save(stage.name, at)
             return at.state
         at = Checkpoint(at.round + 1, state, replies.cost, federation.snapshot(), best)
         journal.save(stage.name, at)
     row = Row.of(stage.name, at.round, at.cost, stage.evaluate(at.state), stage.test(at.state))
     journal.record(row)
-    final = _best(at, row)["state"] if stage.patience is not None else at.state
+    final = _best(at, row).get("state", at.state) if stage.patience is not None else at.state
     journal.save(stage.name, Checkpoint(at.round, final, at.cost, finished=True))
     return final
 
 
+def _diverged(row: Row) -> bool:
+    return row.train_loss is not None and not math.isfinite(row.train_loss)
+
+
 def _best(at: Checkpoint, row: Row) -> dict[str, Any]:
-    """The best state so far by accuracy on held-out samples; the earlier one if equal."""
+    """The best state so far by accuracy on held-out samples; the earlier one if equal, and none that diverged."""
     accuracy = row.holdout_accuracy
-    if accuracy is not None and (not at.best or accuracy > at.best["accuracy"]):
+    if accuracy is not None and not _diverged(row) and (not at.best or accuracy > at.best["accuracy"]):
         return {"accuracy": accuracy, "round": at.round, "state": at.state}
     return at.best

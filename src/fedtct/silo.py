@@ -12,10 +12,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedtct.errors import FedtctError
-from fedtct.least_squares import LocalRegression, Sums
+from fedtct.least_squares import LocalRegression, Sums, times
+from fedtct.memory import free_bytes
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.seeds import derive, generator
-from fedtct.tangent import Moments, Normaliser, Recipe, TangentMap
+from fedtct.tangent import Moments, Normaliser, Recipe, TangentMap, normalised
 from fedtct.training import (
     Correction,
     FedDynCorrection,
@@ -32,6 +33,7 @@ from fedtct.training import (
 Message = dict[str, Any]
 QUESTIONS = ("describe", "train", "evaluate", "moments", "normalise", "regress", "rate", "assess", "sums")
 FEATURE_BATCH = 500
+RAW_SHARE = 0.25  # of the memory that is left, for a silo's raw features
 NOTHING = Score(0, 0, 0.0)
 
 
@@ -153,7 +155,7 @@ class Silo:
     def moments(self, message: Message) -> Message:
         """Build the tangent features and give their count, mean and squared deviations."""
         self._features = _Features(self, Recipe(**message))
-        return Moments.of(self._features.z)._asdict()
+        return self._features.moments()._asdict()
 
     def normalise(self, message: Message) -> Message:
         """Normalise the features and decompose the regression; tells how large a step may be."""
@@ -216,20 +218,29 @@ class _Features:
     def __init__(self, silo: Silo, recipe: Recipe) -> None:
         self.silo = silo
         self.tangents = TangentMap(silo.spec, recipe, silo.network.device)
-        self.z = self.tangents(silo.x)
+        self._raw: list[Tensor] = []
+
+    def moments(self) -> Moments:
+        """Raw features are kept only where memory is plenty: computing them twice is better than not at all."""
+        size = 4 * len(self.silo) * self.tangents.p
+        keep = size <= RAW_SHARE * free_bytes(self.silo.network.device)
+        parts = []
+        for raw in self.tangents.batches(self.silo.x):
+            parts.append(Moments.of(raw))
+            if keep:
+                self._raw.append(raw)
+        return Moments.merge(parts)
 
     def normalise(self, normaliser: Normaliser) -> None:
-        # On a GPU, where memory is short and traffic is time, normalised features fit half precision.
-        storage = torch.float16 if self.z.is_cuda else self.z.dtype
-        z, self.z = self.z, torch.empty(0)
-        z = torch.cat([normaliser(rows).to(storage) for rows in z.split(FEATURE_BATCH)])
-        self.regression = LocalRegression(z, targets(self.silo.y, self.silo.spec.num_classes))
-        held = self.silo.held_x
-        self.held_z = normaliser(self.tangents(held)) if len(held) else None
+        silo, raw = self.silo, self._raw or self.tangents.batches(self.silo.x)
+        z, self._raw = normalised(raw, len(silo), normaliser), []
+        self.regression = LocalRegression(z, targets(silo.y, silo.spec.num_classes))
+        held = self.tangents.batches(silo.held_x)
+        self.held_z = normalised(held, len(silo.held_y), normaliser) if len(silo.held_y) else None
 
     def rate(self, w: Tensor, scores: Tensor | None = None) -> Message:
         scores = self.regression.scores(w) if scores is None else scores
-        held = NOTHING if self.held_z is None else squared_score(self.held_z.to(w) @ w, self.silo.held_y)
+        held = NOTHING if self.held_z is None else squared_score(times(self.held_z, w), self.silo.held_y)
         return _score_reply(squared_score(scores, self.silo.y), held)
 
 

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 
 from fedtct import FedAvg, FedDyn, FedtctError, Ridge, Scaffold, ScaffoldRegression, Silo
 
+pytestmark = pytest.mark.filterwarnings("ignore:stage1 diverged")
+
 SETTINGS = {"rounds": 3, "local_epochs": 1, "batch_size": 8}
 TRAIN = FedAvg(**SETTINGS)
 
@@ -80,6 +82,16 @@ def test_patience_stops_training_and_returns_the_best_by_holdout(patience):
     assert best.round < 12
     expected = FedAvg("linear", rounds=best.round, **settings).fit(silos())
     assert torch.equal(parameters_of(fit), parameters_of(expected))
+
+
+@pytest.mark.parametrize("rounds", [1, 4])
+def test_patience_does_not_return_a_model_that_diverged(rounds):
+    """Not even if all held-out samples are of the class that a model without finite scores names."""
+    held = silos(lambda silo: silo.held_y.zero_())
+    settings = {"local_epochs": 3, "batch_size": 4, "lr": 1e30}
+    fit = FedAvg("mlp", rounds=rounds, patience=3, **settings).fit(held)
+    assert torch.isfinite(parameters_of(fit)).all()
+    assert torch.equal(parameters_of(fit), parameters_of(FedAvg("mlp", rounds=0).fit(held)))
 
 
 def test_patience_in_stage_two():

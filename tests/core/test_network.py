@@ -89,3 +89,13 @@ def test_building_neither_uses_nor_moves_torchs_own_generator():
     (one, after, untouched), (other, _, _) = draw(1), draw(2)
     assert torch.equal(one, other)
     assert torch.equal(after, untouched)
+
+
+def test_what_its_maker_froze_stays_frozen(spec):
+    spec.model.inner.requires_grad_(False)
+    network = spec.build()
+    network.set_training("all")
+    assert not network.module.inner.weight.requires_grad
+    assert network.module.head.weight.requires_grad
+    covered = sum(part.stop - part.start for part in network.trainable_slices())
+    assert covered == sum(p.numel() for p in network.module.parameters() if p.requires_grad)

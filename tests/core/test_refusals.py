@@ -38,7 +38,7 @@ def with_value(value):
         (with_value(float("nan")).numpy(), Y.numpy(), "1 of 20 samples hold NaN or infinite values"),
         (with_value(1.0).double() * 1e300, Y, "samples hold NaN or infinite values"),  # infinite in float32
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_silo_refuses_what_cannot_be_learnt_from(x, y, message):
     with pytest.raises(FedtctError, match=f"north: .*{message}|north {message}"):
@@ -203,5 +203,8 @@ def test_a_gpu_that_is_not_there():
 
 def test_stage_one_that_diverged_is_not_convexified():
     diverging = FedAvg(rounds=3, local_epochs=2, lr=1e30)
-    with pytest.raises(FedtctError, match="stage 1 diverged: its weights are not finite"):
+    with (
+        pytest.warns(UserWarning, match="stage1 diverged after 1 rounds"),
+        pytest.raises(FedtctError, match="stage 1 diverged: its weights are not finite"),
+    ):
         tct("mlp", Ridge(d=5), stage1=diverging).fit([Silo(X, Y)])

@@ -13,7 +13,6 @@ from fedtct.paper.results import Results
 from fedtct.paper.runner import OutOfTime, Runner
 from fedtct.paper.tables import TITLES, cells
 
-
 ROOT = Path(__file__).parents[2]
 
 

@@ -178,12 +178,12 @@ def test_a_silo_too_small_to_hold_out_is_refused_when_it_must() -> None:
 
 def test_features_that_will_not_fit_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     tct = RunConfig.of(**SMALL | {"method": "tct", "rounds": (1, 1), "p": 1000})
-    need = 4 * 1000 * (200 + 360)
-    monkeypatch.setattr(execute_module, "memory_of", lambda device: need)
+    need = 2 * 1000 * (200 + 360)
+    monkeypatch.setattr(execute_module, "free_bytes", lambda device: need)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         prepare(tct)
-    monkeypatch.setattr(execute_module, "memory_of", lambda device: need - 1)
+    monkeypatch.setattr(execute_module, "free_bytes", lambda device: need - 1)
     with pytest.warns(UserWarning, match="stage 2 needs about 0 GB"):
         prepare(tct)
 

@@ -10,6 +10,7 @@ from fedtct.cli.screen import Screen
 METHODS = ("fedavg", "scaffold", "tct", "centralized")
 SPLITS = ("classes:1", "classes:2")
 ROUNDS = 30  # for tct, 15 in each stage
+FEATURES = 4096  # so that a round of stage 2 sends less than one of stage 1
 
 
 def demo(out: Out = None, json: Json = False) -> None:
@@ -24,5 +25,5 @@ def demo(out: Out = None, json: Json = False) -> None:
 
     torch.set_num_threads(1)  # the arrays are too small to share: threads would only wait for each other
     screen = Screen(quiet=json)
-    plan = comparison(METHODS, SPLITS, [0], {"dataset": "digits", "silos": 10, "rounds": ROUNDS})
+    plan = comparison(METHODS, SPLITS, [0], {"dataset": "digits", "silos": 10, "rounds": ROUNDS, "p": FEATURES})
     carry_out(plan, out or next_free(Path("runs/demo")), False, screen, json)

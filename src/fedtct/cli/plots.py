@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from fedtct.runs.folder import RunFolder
 
 PLOTS = "plots"
+TITLES = {"fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "feddyn": "FedDyn", "fedadam": "FedAdam"}
+TITLES |= {"centralized": "Centralized", "fedavg-last-layer": "FedAvg, last layer", "tct": "TCT"}
 
 
 def draw_run(folder: RunFolder, job: Job) -> None:
@@ -20,7 +22,7 @@ def draw_run(folder: RunFolder, job: Job) -> None:
     from fedtct.report import write_plots, write_split_plot
 
     config, plots = folder.config, folder.path / PLOTS
-    write_plots({config.method: folder.history}, plots, title=f"{config.dataset}, {config.split}")
+    write_plots({TITLES[config.method]: folder.history}, plots, title=f"{config.dataset}, {config.split}")
     labels = [torch.cat([silo.y, silo.held_y]).cpu() for silo in job.silos]
     counts = torch.stack([y.bincount(minlength=job.data.num_classes) for y in labels]).numpy()
     write_split_plot(counts, plots, job.data.class_names)
@@ -33,6 +35,8 @@ def draw_comparison(runs: Mapping[str, RunFolder], folder: Path) -> None:
 
     groups = by_method_and_split(runs)
     for split in dict.fromkeys(split for split, _ in groups):
-        curves = {method: [run.history for run in group] for (own, method), group in groups.items() if own == split}
+        curves = {
+            TITLES[method]: [run.history for run in group] for (own, method), group in groups.items() if own == split
+        }
         dataset = next(iter(runs.values())).config.dataset
         write_plots(curves, folder / PLOTS / slug(split), title=f"{dataset}, {split}")

@@ -99,6 +99,7 @@ class Network:
         self._set_pixel_scale()
         tensors = list(self.module.parameters())
         self.shapes = [p.shape for p in tensors]
+        self._frozen = [p for p in tensors if not p.requires_grad]  # by whoever made the module
         self.parameters = self.to_memory(_flatten(tensors, self.device))
         self.gradient = torch.zeros_like(self.parameters)
         for parameter, w, g in zip(tensors, self.views(self.parameters), self.views(self.gradient), strict=True):
@@ -170,6 +171,8 @@ class Network:
         self.module.eval().requires_grad_(False)
         for part in parts:
             part.train().requires_grad_(True)
+        for parameter in self._frozen:
+            parameter.requires_grad_(False)
 
     def trainable_slices(self) -> list[slice]:
         """Where the parameters in training lie in the flat vector, in as few pieces as possible."""

@@ -1,7 +1,5 @@
 """Run a configuration from its data to its model, in a folder."""
 
-import math
-import os
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
@@ -14,6 +12,7 @@ from fedtct.classifier import Fit
 from fedtct.data import Dataset, load_dataset, partition
 from fedtct.errors import FedtctError
 from fedtct.federation import LocalFederation, pick_device
+from fedtct.memory import free_bytes
 from fedtct.models.registry import build_module
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
@@ -81,22 +80,13 @@ def warn_of_memory(config: RunConfig, data: Dataset, samples: int) -> None:
         return
     module = build_module(config.model, tuple(data.train.x.shape[1:]), data.num_classes)
     p = min(config.p, sum(parameter.numel() for parameter in module.parameters()))
-    need, have = 4 * p * (samples + len(data.test.y)), memory_of(pick_device(config.device))
+    need, have = 2 * p * (samples + len(data.test.y)), free_bytes(pick_device(config.device))
     if need > have:
         warnings.warn(
-            f"stage 2 needs about {need / 1e9:.0f} GB of memory for its features, there are {have / 1e9:.0f} GB: "
+            f"stage 2 needs about {need / 1e9:.0f} GB of memory for its features, {have / 1e9:.0f} GB are free: "
             "if it fails, use a smaller p or limit, or stage2 = ridge",
             stacklevel=2,
         )
-
-
-def memory_of(device: torch.device) -> float:
-    """Bytes of memory that there are in all, as far as one can tell."""
-    if device.type == "cuda":
-        return float(torch.cuda.get_device_properties(device).total_memory)
-    if not hasattr(os, "sysconf"):
-        return math.inf
-    return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
 
 
 def subset(data: Dataset, config: RunConfig) -> tuple[Tensor, Tensor]:

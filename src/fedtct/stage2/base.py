@@ -12,10 +12,11 @@ from fedtct.classifier import LinearModel
 from fedtct.errors import FedtctError
 from fedtct.federation import Replies
 from fedtct.history import Checkpoint, Row, State
+from fedtct.least_squares import times
 from fedtct.session import Session, Stage, run_rounds
 from fedtct.silo import squared_score
-from fedtct.tangent import Moments, Normaliser, Recipe, TangentMap
-from fedtct.training import Score, add
+from fedtct.tangent import Moments, Normaliser, Recipe, TangentMap, normalised
+from fedtct.training import Score
 
 STABLE_SHARE = 0.95  # of the step size at which steps begin to diverge; what lr="auto" takes
 
@@ -147,13 +148,10 @@ class LinearTest:
         if self.test is None:
             return
         tangents = TangentMap(session.spec, recipe, session.network.device)
-        storage = torch.float16 if session.network.device.type == "cuda" else torch.float32
-        self.batches = [
-            (normaliser(tangents(x)).to(storage), y) for x, y in zip(*(t.split(500) for t in self.test), strict=True)
-        ]
+        self.z = normalised(tangents.batches(self.test.x), len(self.test.y), normaliser)
 
     def __call__(self, state: State) -> Score | None:
         """The score of W, if there is test data."""
         if self.test is None:
             return None
-        return add([squared_score(z.to(state["w"]) @ state["w"], y) for z, y in self.batches])
+        return squared_score(times(self.z, state["w"]), self.test.y)

@@ -1,6 +1,6 @@
 """Convexify: the empirical neural tangent features of a network."""
 
-from fedtct.tangent.features import Moments, Normaliser, Recipe, TangentFeatures, TangentMap
+from fedtct.tangent.features import Moments, Normaliser, Recipe, TangentFeatures, TangentMap, normalised
 from fedtct.tangent.gradients import tangent_features
 
-__all__ = ["Moments", "Normaliser", "Recipe", "TangentFeatures", "TangentMap", "tangent_features"]
+__all__ = ["Moments", "Normaliser", "Recipe", "TangentFeatures", "TangentMap", "normalised", "tangent_features"]

@@ -1,5 +1,6 @@
 """The feature map of stage 2 as a recipe that fits in a message, and the normaliser that all silos share."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,6 +11,9 @@ from fedtct.errors import FedtctError
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.seeds import generator
 from fedtct.tangent.gradients import choose_method, tangent_features
+
+BATCH = 500  # samples whose features are computed at a time
+HALF_FROM = 2**28  # bytes of float32 features from which on they are stored in half precision
 
 # Below these a feature is a constant with rounding errors: relative to its mean, and to the typical feature.
 CONSTANT_TO_MEAN = 1e-5
@@ -67,6 +71,10 @@ class TangentMap:
     def p(self) -> int:
         """How many features there are."""
         return len(self.coordinates)
+
+    def batches(self, x: Tensor) -> Iterator[Tensor]:
+        """Raw features of many samples, some at a time."""
+        return (self(samples) for samples in x.split(BATCH))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Raw features, one row a sample."""
@@ -147,3 +155,20 @@ class Normaliser(NamedTuple):
         torch.sub(features, self.mean.to(features), out=result[:, :-1])
         result[:, :-1] *= self.scale.to(features)
         return result
+
+
+def normalised(batches: Iterable[Tensor], samples: int, normaliser: Normaliser) -> Tensor:
+    """Normalised features of many samples from batches of raw ones, with the column of ones.
+
+    After normalising, half precision is enough; before, gradients would underflow. It is taken on a GPU, where traffic
+    is time, and for matrices that are large.
+    """
+    size = (samples, len(normaliser.mean) + 1)
+    device = normaliser.mean.device
+    half = device.type == "cuda" or 4 * size[0] * size[1] >= HALF_FROM
+    result = torch.empty(size, dtype=torch.float16 if half else torch.float32, device=device)
+    start = 0
+    for raw in batches:
+        result[start : start + len(raw)] = normaliser(raw)
+        start += len(raw)
+    return result

@@ -1,0 +1,38 @@
+"""What is kept in memory changes how long a run takes, never what it computes."""
+
+import torch
+
+import fedtct
+from fedtct import silo as silo_module
+from fedtct.memory import free_bytes
+from fedtct.tangent import features as features_module
+
+
+def fit(digits_silos=4):
+    data = fedtct.load_dataset("digits")
+    parts = fedtct.partition(data.train.y[:200], silos=digits_silos, split="classes:3", seed=0)
+    silos = [fedtct.Silo(data.train.x[:200][i], data.train.y[:200][i], holdout=0.2) for i in parts]
+    stage2 = fedtct.ScaffoldRegression(rounds=3, lr="auto", steps=20)
+    features = fedtct.TangentFeatures(p=500)
+    model = fedtct.TCT("mlp", fedtct.FedAvg(rounds=1, local_epochs=1), features, stage2).fit(silos, test=data.test)
+    return model.history[-1], model.model.scores(data.test.x[:50])
+
+
+def test_raw_features_kept_or_computed_again_give_the_same_bits(monkeypatch):
+    kept, scores = fit()
+    monkeypatch.setattr(silo_module, "RAW_SHARE", 0.0)
+    again, same_scores = fit()
+    assert torch.equal(scores, same_scores)
+    assert kept.train_loss == again.train_loss
+
+
+def test_half_precision_hardly_changes_the_model(monkeypatch):
+    full, scores = fit()
+    monkeypatch.setattr(features_module, "HALF_FROM", 0)
+    half, near_scores = fit()
+    assert half.train_loss != full.train_loss  # it was really stored in half precision
+    assert torch.allclose(scores, near_scores, atol=5e-3)
+
+
+def test_there_is_memory_left():
+    assert free_bytes(torch.device("cpu")) > 10**8

@@ -1,0 +1,26 @@
+"""The public names are there, and only they; a help screen does not wait for torch."""
+
+import subprocess
+import sys
+
+import pytest
+
+import fedtct
+
+
+def test_every_public_name_is_there_and_has_a_docstring():
+    assert set(fedtct._HOME_OF) == set(fedtct.__all__)
+    for name in fedtct.__all__:
+        assert getattr(fedtct, name).__doc__, name
+        assert name in dir(fedtct)
+
+
+def test_other_names_are_not():
+    with pytest.raises(AttributeError, match="no attribute 'FedMagic'"):
+        fedtct.FedMagic  # noqa: B018
+
+
+@pytest.mark.parametrize("command", [["--help"], ["run", "--help"], ["paper", "--help"]])
+def test_help_does_not_import_torch(command):
+    code = f"import sys; from fedtct.cli import main; main({command!r}); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
