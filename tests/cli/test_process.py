@@ -21,7 +21,8 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
         pipe = subprocess.PIPE
         return subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True, env=ENVIRONMENT)
 
-    process = fedtct(*OPTIONS, "--out", "a")
+    # Rounds long enough that there is time to stop it, however busy the machine is.
+    process = fedtct(*OPTIONS[:-1], "30", "--out", "a")
     metrics, deadline = tmp_path / "a" / "metrics.jsonl", time.monotonic() + 120
     while not (metrics.is_file() and metrics.read_bytes().count(b"\n") > 3):
         assert process.poll() is None

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedtct.errors import FedtctError
+from fedtct.tangent.dots import Dots
 from fedtct.tangent.rules import Rule, rule_for
 
 BATCH = 128
@@ -32,8 +33,12 @@ def tangent_features(
     if method == "auto":
         method = choose_method(model, x[:1], coordinates)
     compute = {"layers": _by_layers, "func": _by_func}[method]
+    ascending, order = coordinates.sort()  # so that every parameter owns a slice of the result
+    result = torch.empty(len(x), len(coordinates), dtype=next(model.parameters()).dtype, device=x.device)
     with evaluation_mode(model), full_precision():
-        return torch.cat([compute(model, xs, coordinates) for xs in x.split(batch)])
+        for xs, rows in zip(x.split(batch), result.split(batch), strict=True):
+            compute(model, xs, ascending, rows)
+    return result if torch.equal(ascending, coordinates) else result[:, order.argsort()]
 
 
 def choose_method(model: nn.Module, sample: Tensor, coordinates: Tensor) -> str:
@@ -42,11 +47,13 @@ def choose_method(model: nn.Module, sample: Tensor, coordinates: Tensor) -> str:
     Trying it out catches what cannot be seen from outside, such as a parameter that is also used by a function.
     """
     with evaluation_mode(model), full_precision():
+        ascending = coordinates.sort().values
+        fast, right = torch.empty(2, 1, len(coordinates), dtype=next(model.parameters()).dtype, device=sample.device)
         try:
-            fast = _by_layers(model, sample, coordinates)
+            _by_layers(model, sample, ascending, fast)
         except (NoRule, RuntimeError, TypeError, IndexError, AttributeError):
             return "func"
-        right = _by_func(model, sample, coordinates)
+        _by_func(model, sample, ascending, right)
         return "layers" if bool((fast - right).norm() <= CHECK_TOLERANCE * right.norm()) else "func"
 
 
@@ -94,7 +101,7 @@ class _Piece:
     rule: Rule
     name: str
     entries: Tensor
-    columns: Tensor
+    columns: slice
 
 
 def _pieces(model: nn.Module, coordinates: Tensor) -> list[_Piece]:
@@ -105,21 +112,22 @@ def _pieces(model: nn.Module, coordinates: Tensor) -> list[_Piece]:
             if id(parameter) in owners:
                 raise NoRule("a parameter is shared")
             owners[id(parameter)] = (layer, name)
-    pieces, start = [], 0
-    for parameter in model.parameters():
-        stop = start + parameter.numel()
-        columns = ((coordinates >= start) & (coordinates < stop)).nonzero().squeeze(1)
-        if len(columns):
+    parameters = list(model.parameters())
+    ends = torch.tensor([p.numel() for p in parameters]).cumsum(0)
+    places = [0, *torch.searchsorted(coordinates, ends.to(coordinates)).tolist()]
+    pieces = []
+    for parameter, end, start, stop in zip(parameters, ends.tolist(), places, places[1:], strict=False):
+        if stop > start:
             layer, name = owners[id(parameter)]
             rule = rule_for(layer)
             if rule is None:
                 raise NoRule(f"no rule for {type(layer).__name__}")
-            pieces.append(_Piece(layer, rule, name, coordinates[columns] - start, columns))
-        start = stop
+            entries = coordinates[start:stop] - (end - parameter.numel())
+            pieces.append(_Piece(layer, rule, name, entries, slice(start, stop)))
     return pieces
 
 
-def _by_layers(model: nn.Module, x: Tensor, coordinates: Tensor) -> Tensor:
+def _by_layers(model: nn.Module, x: Tensor, coordinates: Tensor, result: Tensor) -> None:
     """One forward and one backward pass for activation gradients alone; then every layer's rule."""
     pieces = _pieces(model, coordinates)
     calls: dict[nn.Module, _Call] = {}
@@ -143,15 +151,16 @@ def _by_layers(model: nn.Module, x: Tensor, coordinates: Tensor) -> Tensor:
         for hook in hooks:
             hook.remove()
     gradient = dict(zip(calls, gradients, strict=True))
-    result = torch.zeros(len(x), len(coordinates), dtype=logit.dtype, device=x.device)
     with torch.no_grad():
         for p in pieces:
             if p.layer in calls:
-                result[:, p.columns] = p.rule(p.layer, calls[p.layer].x, gradient[p.layer], p.name, p.entries)
-    return result
+                values = p.rule(p.layer, calls[p.layer].x, gradient[p.layer], p.name, p.entries)
+                values.write(result[:, p.columns]) if isinstance(values, Dots) else result[:, p.columns].copy_(values)
+            else:
+                result[:, p.columns] = 0
 
 
-def _by_func(model: nn.Module, x: Tensor, coordinates: Tensor) -> Tensor:
+def _by_func(model: nn.Module, x: Tensor, coordinates: Tensor, result: Tensor) -> None:
     """The general way: torch.func differentiates every sample on its own."""
     parameters = {name: p.detach() for name, p in model.named_parameters()}
     buffers = dict(model.named_buffers())
@@ -164,7 +173,7 @@ def _by_func(model: nn.Module, x: Tensor, coordinates: Tensor) -> Tensor:
         gradients = torch.func.grad(logit)(parameters, sample)
         return torch.cat([g.reshape(-1) for g in gradients.values()])[coordinates]
 
-    return torch.vmap(row, chunk_size=16)(x)
+    result.copy_(torch.vmap(row, chunk_size=16)(x))
 
 
 @contextlib.contextmanager
