@@ -42,25 +42,22 @@ def federation(model: str, samples: int, precision: str) -> LocalFederation:
     return LocalFederation(silos, "cuda", precision=precision)
 
 
-def stage1(model: str, augment: str) -> list[dict[str, object]]:
+def stage1(model: str, augment: str, precision: str) -> dict[str, object]:
     """Images a second of a round over all silos, side by side and one after another."""
     samples = 64 * 20
-    rows = []
-    for precision in ("bf16", "fp32"):
-        fed = federation(model, samples, precision)
-        algorithm = FedAvg(model, rounds=1, local_epochs=2, augment=augment, evaluate_every=10**9)
-        session = algorithm.open(fed, model, None, None)
-        message = algorithm.question(session.network.weights()._asdict(), 1)
-        images = 10 * samples * algorithm.local_epochs
-        together = images / seconds(lambda: fed.ask("train", message))
-        trainer, fed.trainer = fed.trainer, None
-        one_by_one = images / seconds(lambda: fed.ask("train", message), 1)
-        row = {"what": "stage 1", "model": model, "precision": precision, "augment": augment}
-        rows.append(row | {"images_per_second": round(together), "eager_loop": round(one_by_one)})
-        assert trainer is not None
-        rows[-1]["captured"] = trainer.captures
-        print(rows[-1], flush=True)
-    return rows
+    fed = federation(model, samples, precision)
+    algorithm = FedAvg(model, rounds=1, local_epochs=2, augment=augment, evaluate_every=10**9)
+    session = algorithm.open(fed, model, None, None)
+    message = algorithm.question(session.network.weights()._asdict(), 1)
+    images = 10 * samples * algorithm.local_epochs
+    together = images / seconds(lambda: fed.ask("train", message))
+    trainer, fed.trainer = fed.trainer, None
+    assert trainer is not None
+    one_by_one = images / seconds(lambda: fed.ask("train", message), 1)
+    row = {"what": "stage 1", "model": model, "precision": precision, "augment": augment}
+    row |= {"images_per_second": round(together), "eager_loop": round(one_by_one), "captured": trainer.captures}
+    print(row, flush=True)
+    return row
 
 
 def agreement(model: str) -> dict[str, object]:
@@ -75,7 +72,10 @@ def agreement(model: str) -> dict[str, object]:
     fast = fed.trainer.train(jobs)
     plain = [local_update(fed.trainer.build(), job) for job in jobs]
     start = jobs[0].start.parameters
-    error = max(float((a.parameters - b.parameters).norm() / (b.parameters - start).norm()) for a, b in zip(fast, plain))
+    error = max(
+        float((a.parameters - b.parameters).norm() / (b.parameters - start).norm())
+        for a, b in zip(fast, plain, strict=True)
+    )
     torch.backends.cudnn.allow_tf32 = True
     row = {"what": "captured against plain steps", "model": model, "relative_error_of_the_change": error}
     print(row, flush=True)
@@ -84,7 +84,9 @@ def agreement(model: str) -> dict[str, object]:
 
 def features(model: str, p: int = 100_000) -> dict[str, object]:
     """Tangent features an image, beside a plain pass and the paper's loop over samples."""
-    spec = NetworkSpec(model, InputSpec(SHAPES[model], torch.uint8, (0.5,) * SHAPES[model][0], (0.2,) * SHAPES[model][0]), 10)
+    spec = NetworkSpec(
+        model, InputSpec(SHAPES[model], torch.uint8, (0.5,) * SHAPES[model][0], (0.2,) * SHAPES[model][0]), 10
+    )
     weights = spec.build("cuda").weights()
     tangents = TangentMap(spec, TangentFeatures(p).recipe(weights), "cuda")
     x = torch.randint(256, (512, *SHAPES[model]), dtype=torch.uint8, device="cuda")
@@ -134,7 +136,7 @@ def stage2(n: int = 5000, p: int = 100_000, classes: int = 10) -> dict[str, obje
 if __name__ == "__main__":
     found: list[dict[str, object]] = []
     for name, augment in (("simple-cnn", "none"), ("resnet18-bn", "crop-flip")):
-        found += [agreement(name), *stage1(name, augment), features(name)]
+        found += [agreement(name), *(stage1(name, augment, p) for p in ("bf16", "fp32")), features(name)]
     found.append(stage2())
     record = {"hardware": torch.cuda.get_device_name(), "torch": torch.__version__, "python": platform.python_version()}
     Path(sys.argv[1]).write_text(json.dumps(record | {"rows": found}, indent=2) + "\n")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fedtct.errors import FedtctError
 from fedtct.federation import Federation, LocalFederation, Replies
 from fedtct.history import Checkpoint, Journal, Row, State
-from fedtct.models import InputSpec, Network, NetworkSpec, find_head
+from fedtct.models import InputSpec, Network, NetworkSpec, head_size
 from fedtct.models.pretrained import read_state_dict, stem_of
 from fedtct.silo import Silo, as_samples
 from fedtct.training import Score
@@ -64,7 +64,7 @@ class Session:
             federation = federation.pooled()
         descriptions = federation.ask("describe", {})
         if isinstance(model, nn.Module):
-            num_classes = int(model.get_submodule(find_head(model, head)).out_features)  # type: ignore[arg-type]
+            num_classes = head_size(model, head)
         inputs, num_classes = agree(descriptions, num_classes)
         spec = NetworkSpec(model, inputs, num_classes, head, stem_of(state) if state else "small")
         federation.use(spec)

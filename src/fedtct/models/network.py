@@ -66,7 +66,7 @@ class NetworkSpec:
         else:
             module = build_module(self.model, self.inputs.shape, self.num_classes, seed=seed, stem=self.stem)
         head = find_head(module, self.head)
-        outputs = module.get_submodule(head).out_features
+        outputs = head_size(module, head)
         if outputs != self.num_classes:
             raise FedtctError(
                 f"the model's head '{head}' has {outputs} outputs, the silos have {self.num_classes} classes"
@@ -201,6 +201,13 @@ class Network:
             std = torch.tensor(self.inputs.std, dtype=torch.float64)
             self._scale = (1 / (255 * std)).float().view(view).to(self.device)
             self._shift = (-mean / std).float().view(view).to(self.device)
+
+
+def head_size(module: nn.Module, name: str | None = None) -> int:
+    """How many outputs the head has."""
+    head = module.get_submodule(find_head(module, name))
+    assert isinstance(head, nn.Linear)
+    return head.out_features
 
 
 def find_head(module: nn.Module, name: str | None = None) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 
 from safetensors.torch import save_file
 
+from fedtct.classifier import NetworkClassifier
 from fedtct.errors import FedtctError
 from fedtct.federation import LocalFederation, pick_device
 from fedtct.history import Checkpoint, Row
@@ -199,9 +200,10 @@ class Runner:
         lr, _ = self._choose(run, self._config(run, run.rates[0]).rounds[0])
         folder = self._folder(run, lr)
         path = folder / "state-dict.safetensors"
-        fit = RunFolder.resume(folder).fit()
-        module = fit.model.network.module  # type: ignore[attr-defined]
-        save_file({name: t.detach().cpu().clone() for name, t in module.state_dict().items()}, path)
+        model = RunFolder.resume(folder).fit().model
+        assert isinstance(model, NetworkClassifier)
+        state = model.network.module.state_dict()
+        save_file({name: t.detach().cpu().clone() for name, t in state.items()}, path)
         return str(path)
 
     # Stage 2

@@ -8,13 +8,14 @@ parameters, the rest would be 99 % waste.
 
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedtct.tangent.dots import Dots
 
-Rule = Callable[[nn.Module, Tensor, Tensor, str, Tensor], Tensor | Dots]
+Rule = Callable[[Any, Tensor, Tensor, str, Tensor], Tensor | Dots]  # the layer is of the rule's own kind
 
 
 def linear(layer: nn.Linear, x: Tensor, g: Tensor, name: str, entries: Tensor) -> Tensor | Dots:
@@ -90,13 +91,13 @@ def layer_norm(layer: nn.LayerNorm, x: Tensor, g: Tensor, name: str, entries: Te
 
 
 RULES: dict[type[nn.Module], Rule] = {
-    nn.Linear: linear,  # type: ignore[dict-item]
-    nn.Conv1d: conv1d,  # type: ignore[dict-item]
-    nn.Conv2d: conv2d,  # type: ignore[dict-item]
-    nn.BatchNorm1d: batch_norm,  # type: ignore[dict-item]
-    nn.BatchNorm2d: batch_norm,  # type: ignore[dict-item]
-    nn.GroupNorm: group_norm,  # type: ignore[dict-item]
-    nn.LayerNorm: layer_norm,  # type: ignore[dict-item]
+    nn.Linear: linear,
+    nn.Conv1d: conv1d,
+    nn.Conv2d: conv2d,
+    nn.BatchNorm1d: batch_norm,
+    nn.BatchNorm2d: batch_norm,
+    nn.GroupNorm: group_norm,
+    nn.LayerNorm: layer_norm,
 }
 
 
