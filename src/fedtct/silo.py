@@ -88,6 +88,18 @@ class Silo:
         method: Callable[[Message], Message] = getattr(self, question)
         return method(message)
 
+    # Where every question finds a process of its own, features are handed from one to the next; memory is plain already.
+
+    def features(self) -> dict[str, Tensor]:
+        """The features as they are now, raw or normalised and decomposed."""
+        return self._prepared_features().tensors()
+
+    def take_features(self, tensors: dict[str, Tensor]) -> None:
+        """Go on with features that an earlier process left."""
+        parts = {name: tensor.to(self.x.device) for name, tensor in tensors.items()}
+        decomposition = (parts["eigenvalues"], parts["q"]) if "q" in parts else None
+        self._features = _Features(self, parts["z"], parts["held"], decomposition)
+
     # Before training
 
     def describe(self, message: Message) -> Message:
@@ -152,7 +164,7 @@ class Silo:
 
     def moments(self, message: Message) -> Message:
         """Build the tangent features and give their count, mean and squared deviations."""
-        self._features = _Features(self, Recipe(**message))
+        self._features = _Features.build(self, Recipe(**message))
         return Moments.of(self._features.z)._asdict()
 
     def normalise(self, message: Message) -> Message:
@@ -213,24 +225,38 @@ class Silo:
 class _Features:
     """A silo's tangent features, raw at first and then normalised and decomposed."""
 
-    def __init__(self, silo: Silo, recipe: Recipe) -> None:
-        self.silo = silo
-        self.tangents = TangentMap(silo.spec, recipe, silo.network.device)
-        self.z = self.tangents(silo.x)
+    def __init__(self, silo: Silo, z: Tensor, held: Tensor, decomposition: tuple[Tensor, Tensor] | None = None) -> None:
+        self.silo, self.z, self.held = silo, z, held
+        if decomposition is not None:
+            self._regress_on(z, decomposition)
+
+    @classmethod
+    def build(cls, silo: Silo, recipe: Recipe) -> "_Features":
+        tangents = TangentMap(silo.spec, recipe, silo.network.device)
+        z = tangents(silo.x)
+        return cls(silo, z, tangents(silo.held_x) if len(silo.held_x) else z[:0])
 
     def normalise(self, normaliser: Normaliser) -> None:
         # On a GPU, where memory is short and traffic is time, normalised features fit half precision.
         storage = torch.float16 if self.z.is_cuda else self.z.dtype
         z, self.z = self.z, torch.empty(0)
-        z = torch.cat([normaliser(rows).to(storage) for rows in z.split(FEATURE_BATCH)])
-        self.regression = LocalRegression(z, targets(self.silo.y, self.silo.spec.num_classes))
-        held = self.silo.held_x
-        self.held_z = normaliser(self.tangents(held)) if len(held) else None
+        self._regress_on(torch.cat([normaliser(rows).to(storage) for rows in z.split(FEATURE_BATCH)]))
+        self.held = normaliser(self.held)
+
+    def _regress_on(self, z: Tensor, decomposition: tuple[Tensor, Tensor] | None = None) -> None:
+        self.z = z
+        self.regression = LocalRegression(z, targets(self.silo.y, self.silo.spec.num_classes), decomposition)
 
     def rate(self, w: Tensor, scores: Tensor | None = None) -> Message:
         scores = self.regression.scores(w) if scores is None else scores
-        held = NOTHING if self.held_z is None else squared_score(self.held_z.to(w) @ w, self.silo.held_y)
+        held = squared_score(self.held.to(w) @ w, self.silo.held_y) if len(self.held) else NOTHING
         return _score_reply(squared_score(scores, self.silo.y), held)
+
+    def tensors(self) -> dict[str, Tensor]:
+        parts = {"z": self.z, "held": self.held}
+        if hasattr(self, "regression"):
+            parts |= {"eigenvalues": self.regression.eigenvalues, "q": self.regression.q}
+        return parts
 
 
 def targets(y: Tensor, num_classes: int) -> Tensor:
