@@ -14,6 +14,7 @@ from flwr.app import Message as FlowerMessage
 from flwr.clientapp import ClientApp
 
 from fedtct.deploy.cache import RunCache
+from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
 from fedtct.federation.flower import ERROR, FORGET, REMEMBERED, SILO, UNPREPARED, Envelope, pack, unpack, unseal
 from fedtct.federation.local import LocalFederation
@@ -49,6 +50,12 @@ def client_app(seat_of: Callable[[Context], Seat]) -> ClientApp:
     app.train()(handle)
     app.query()(handle)
     return app
+
+
+def deployed_silo(context: Context) -> Seat:
+    """The silo that this SuperNode was started for, as its silo.toml tells."""
+    silo = SiloConfig.read(str(context.node_config["silo"]))
+    return Seat(silo.name, silo.load, silo.path(silo.cache), int(silo.cache_gb * 1e9), silo.device)
 
 
 def reply(message: FlowerMessage, seat: Seat) -> Any:

@@ -114,7 +114,7 @@ def server_app(settings: Path) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        overrides = dict(context.run_config)
+        overrides = {key: value for key, value in context.run_config.items() if value != ""}
         resume = str(overrides.pop("resume", ""))
         try:
             config, server = read_run(settings, overrides)
