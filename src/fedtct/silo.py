@@ -88,7 +88,7 @@ class Silo:
         method: Callable[[Message], Message] = getattr(self, question)
         return method(message)
 
-    # Where every question finds a process of its own, features are handed from one to the next; memory is plain already.
+    # Where every question finds a process of its own, features are handed on; memory is a plain dict already.
 
     def features(self) -> dict[str, Tensor]:
         """The features as they are now, raw or normalised and decomposed."""

@@ -105,7 +105,9 @@ def load_images(folder: Path, classes: Sequence[str], size: Sequence[int]) -> tu
     from PIL import Image, UnidentifiedImageError
 
     if not classes:
-        raise FedtctError("image folders need classes = [...] in silo.toml: all of them, in the same order at each silo")
+        raise FedtctError(
+            "image folders need classes = [...] in silo.toml: all of them, in the same order at each silo"
+        )
     if unknown := sorted(f.name for f in folder.iterdir() if f.is_dir() and f.name not in classes):
         raise FedtctError(f"{folder / unknown[0]} is no class that silo.toml names")
     pixels, labels = [], []
