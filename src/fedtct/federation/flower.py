@@ -194,6 +194,7 @@ class FlowerFederation(Federation):
     def _gather(self) -> dict[str, Message]:
         """Wait for as many silos as there should be, ask what they hold and give them seats."""
         deadline, found = time.monotonic() + self.terms.wait, Exchange()
+        self._names = {}
         while len(found.replies) < self.terms.silos:
             nodes = [node for node in self.grid.get_node_ids() if node not in self._names]
             found = _join(found, self._exchange("describe", {}, nodes)) if nodes else found
