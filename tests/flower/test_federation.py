@@ -174,8 +174,8 @@ def flower_memory(path):
 
 def test_a_silo_that_comes_back_to_stage_2_is_right(grid, tmp_path):
     """Gone for a round of a convex problem and back, it ends where everybody was going."""
-    stage2 = fedtct.ScaffoldRegression(rounds=80, steps=200, lr="auto", evaluate_every=100)
-    method = fedtct.TCT("mlp", TCT.stage1, fedtct.TangentFeatures(p=40), stage2)
+    stage2 = fedtct.ScaffoldRegression(rounds=100, steps=200, lr="auto", evaluate_every=1000)
+    method = fedtct.TCT("mlp", TCT.stage1, fedtct.TangentFeatures(p=60), stage2)
     expected = method.fit(local(parts()))
 
     def leave(message):
@@ -184,8 +184,8 @@ def test_a_silo_that_comes_back_to_stage_2_is_right(grid, tmp_path):
 
     grid.before = leave
     fit = method.fit(over(grid, min_silos=3))
-    assert fit.history[-1].train_loss == pytest.approx(expected.history[-1].train_loss, rel=1e-3)
-    assert sum(question == "regress" for _, question in grid.asked) < 80 * 4
+    assert fit.history[-1].train_loss == pytest.approx(expected.history[-1].train_loss, rel=2e-3)
+    assert sum(question == "regress" for _, question in grid.asked) < 100 * 4
 
 
 def test_a_silo_that_fails_is_named_with_its_reason(grid):

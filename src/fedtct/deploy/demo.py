@@ -34,7 +34,8 @@ def run_demo(folder: Path, silos: int, rounds: int, say: Callable[[str], None]) 
     folder.mkdir(parents=True, exist_ok=True)
     digits = load_dataset("digits")
     data = {}
-    for index, part in enumerate(partition(digits.train.y, silos, "classes:2" if silos > 1 else "iid", seed=0)):
+    classes = max(2, -(-digits.num_classes // silos))  # as few a silo as will do
+    for index, part in enumerate(partition(digits.train.y, silos, f"classes:{classes}", seed=0)):
         name = f"silo-{index}"
         data[name] = str(write_npz(folder / "data" / f"{name}.npz", digits.train.x[part], digits.train.y[part]))
     test = write_npz(folder / "data" / "test.npz", *digits.test)
