@@ -98,7 +98,7 @@ def test_the_same_run_gives_the_same_model_and_strangers_are_refused(method, dep
 
 
 def test_silos_and_server_that_die_are_gone_on_without_and_come_back(tmp_path):
-    app = app_of(tmp_path / "app", 3, {"min_silos": 2, "round_timeout": 60}, method="tct", rounds=[2, 4])
+    app = app_of(tmp_path / "app", 3, {"min_silos": 2, "round_timeout": 45}, method="tct", rounds=[2, 3])
     log, out = tmp_path / "run.log", tmp_path / "run"
 
     def asked(question: str) -> list[dict]:
@@ -127,7 +127,7 @@ def test_silos_and_server_that_die_are_gone_on_without_and_come_back(tmp_path):
     assert [(row.stage, row.round) for row in rows] == [
         *(("stage1", n) for n in range(3)),
         *(("convexify", n) for n in (1, 2)),
-        *(("stage2", n) for n in range(5)),
+        *(("stage2", n) for n in range(4)),
     ]
     losses = [row.train_loss for row in rows if row.stage == "stage2"]
     assert losses[-1] < losses[0]

@@ -64,6 +64,7 @@ def test_bytes_are_those_of_the_messages(grid):
     fit = METHODS["fedavg"].fit(over(grid, notes))
     weights = fit.model._tensors()["parameters"].nbytes
     assert weights < fit.history[1].bytes_up < weights + 2000
+    assert set(notes[0]["bytes_down"]) == set(notes[0]["bytes_up"]) == {"s0", "s1", "s2", "s3"}
     assert fit.history[1].bytes_up == pytest.approx(sum(notes[1]["bytes_up"].values()) / 4, abs=1)
 
 

@@ -314,13 +314,13 @@ class FlowerFederation(Federation):
             done.failures[self._name(node)] = f"Flower says: {reply.error.reason or reply.error.code}"
             return
         message, own = unpack(reply.content)
-        name = own[SILO]
+        name, called = own[SILO], self._name(node)
         if question == "describe" and ERROR not in own:
             if name in done.replies:
                 raise FedtctError(f"two silos call themselves '{name}': every silo needs a name of its own")
             # A silo that restarted may be a new node: the old one is gone.
             self._names = {n: other for n, other in self._names.items() if other != name} | {node: name}
-        done.down[name], done.up[name] = done.down.pop(self._name(node), 0), weigh(reply.content)
+        done.down[name], done.up[name] = done.down.pop(called, 0), weigh(reply.content)
         if own.get(UNPREPARED):
             done.unprepared.append(node)
         elif ERROR in own:
