@@ -14,6 +14,7 @@ from flower_helpers import SILOS, local, parts, write_npz
 import fedtct
 from fedtct.deploy import processes
 from fedtct.deploy.app_folder import RUN, make_app
+from fedtct.deploy.check import check_silo
 from fedtct.deploy.keys import make_keys
 from fedtct.deploy.local import LocalDeployment
 from fedtct.deploy.silo_config import SiloConfig
@@ -132,3 +133,28 @@ def test_silos_and_server_that_die_are_gone_on_without_and_come_back(tmp_path):
     losses = [row.train_loss for row in rows if row.stage == "stage2"]
     assert losses[-1] < losses[0]
     assert fedtct.Classifier.load(out / "model", device="cpu").kind == "tangent"
+
+
+def test_check_tells_in_words_what_is_right_and_what_is_not(deployment, tmp_path):
+    """Of a silo that is let in; then of one with another CA, a key nobody knows, and no server."""
+    address = f"127.0.0.1:{deployment.port}"
+    processes.stop([deployment.nodes["s0"]])
+    findings = list(check_silo(deployment.silo_file("s0")))
+    assert all(finding.right for finding in findings), findings
+    deployment.start_silo("s0")
+    assert [finding.text.split(":")[0] for finding in findings] == ["data", "key", "server", "TLS", "trust"]
+    make_keys(tmp_path / "forged", ["s1"], address)
+    forged = tmp_path / "forged" / "s1"
+    write_npz(forged / "data.npz", *parts()[0])
+    assert [finding.right for finding in check_silo(forged / "silo.toml")] == [True, True, True, False]
+    (forged / "ca.crt").write_bytes((deployment.server / "ca.crt").read_bytes())
+    (forged / "s1.key").chmod(0o644)
+    assert [finding.right for finding in check_silo(forged / "silo.toml")] == [True, False, True, True]
+    (forged / "s1.key").chmod(0o600)
+    findings = list(check_silo(forged / "silo.toml"))
+    assert [finding.right for finding in findings] == [True, True, True, True, False]
+    assert "does not let this silo in" in findings[-1].text
+    text = (forged / "silo.toml").read_text().replace(address, f"127.0.0.1:{processes.free_port()}")
+    (forged / "silo.toml").write_text(text)
+    (forged / "data.npz").unlink()
+    assert [finding.right for finding in check_silo(forged / "silo.toml")] == [False, True, False]

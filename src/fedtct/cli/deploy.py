@@ -1,6 +1,5 @@
 """fedtct deploy: a federation across machines, on Flower: keys, the app folder, starting and checking."""
 
-import importlib.util
 import subprocess
 import time
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fedtct.cli.flower import need_flower
 from fedtct.cli.output import next_free, print_messages, print_summary
 from fedtct.cli.screen import Screen
 from fedtct.errors import FedtctError
@@ -23,10 +23,7 @@ SiloFile = Annotated[Path, typer.Argument(help="the silo's silo.toml", metavar="
 AGAIN_SECONDS = 10.0
 
 
-@deploy.callback()
-def _need_flower() -> None:
-    if importlib.util.find_spec("flwr") is None:
-        raise FedtctError("Flower is not installed: pip install 'fedtct[flower]'")
+deploy.callback()(need_flower)
 
 
 @deploy.command()

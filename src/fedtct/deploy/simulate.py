@@ -2,6 +2,8 @@
 
 import importlib.util
 import os
+import shutil
+import tomllib
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,6 +26,7 @@ def simulate(folder: RunFolder, draw: Draw | None = None) -> Fit:
     """Fit what the folder's configuration says, every silo a node of Flower's simulation."""
     if importlib.util.find_spec("ray") is None:
         raise FedtctError("--engine flower needs Ray: pip install 'fedtct[flower-simulation]'")
+    from flwr.server.superlink.fleet.vce.backend import BackendConfig
     from flwr.simulation import run_simulation
 
     if folder.finished:
@@ -43,10 +46,11 @@ def simulate(folder: RunFolder, draw: Draw | None = None) -> Fit:
     os.environ.update(QUIET)
     cache, settings = folder.path.absolute() / "cache", config.to_toml()
     client = client_app(lambda context: simulated_silo(context, settings, cache))
-    share = {"num_cpus": 1.0, "num_gpus": gpu_share(config)}
-    run_simulation(server, client, config.silos, backend_config={"client_resources": share})
+    resources: BackendConfig = {"client_resources": {"num_cpus": 1.0, "num_gpus": gpu_share(config)}}
+    run_simulation(server, client, config.silos, backend_config=resources)
     if not done:
         raise FedtctError("the simulation did not come to its end: what Flower printed above says why")
+    shutil.rmtree(cache, ignore_errors=True)
     if draw:
         draw(folder, job)
     folder.finish(done[0])
@@ -63,8 +67,6 @@ def simulated_silo(context: Context, settings: str, cache: Path) -> Seat:
 
 @lru_cache(maxsize=1)  # a process answers for many silos, one after the other
 def _job(settings: str) -> tuple[Job, str]:
-    import tomllib
-
     config = RunConfig.of(**tomllib.loads(settings))
     return prepare(config), config.device
 
