@@ -77,7 +77,7 @@ def server(
         for name in processes.register(folder):
             print(f"fedtct: silo {name} may connect", flush=True)
         print(f"fedtct: the server is up at {processes.address_of(folder)}", flush=True)
-        code = link.wait()
+        code = processes.attend(link)
     finally:
         processes.stop([link])
     raise typer.Exit(code)
@@ -98,11 +98,7 @@ def silo(file: SiloFile) -> None:
     while True:
         command = processes.supernode(config, file, processes.free_port())
         node = subprocess.Popen(command, env=processes.environment(config.folder / "flwr"), cwd=config.folder)
-        try:
-            code = node.wait()
-        finally:
-            processes.stop([node])
-        if code == 0:
+        if processes.attend(node) == 0:
             return
         print(f"fedtct: the connection to {config.server} ended; again in {AGAIN_SECONDS:g} s", flush=True)
         time.sleep(AGAIN_SECONDS)
@@ -158,7 +154,8 @@ def run(
         return
     places = {"out": out, "resume": resume}
     command = processes.submit(server, app, {k: str(v.absolute()) for k, v in places.items() if v is not None})
-    raise typer.Exit(subprocess.run(command, env=processes.environment(server / "flwr")).returncode)
+    if not processes.follow(command, server / "flwr", lambda line: print(line, flush=True)):
+        raise typer.Exit(1)
 
 
 @deploy.command()

@@ -45,9 +45,9 @@ def run_demo(folder: Path, silos: int, rounds: int, say: Callable[[str], None]) 
     say(f"starting a server and {silos} silos on this machine, with TLS and a key for each")
     with LocalDeployment(folder / "federation", data) as federation:
         say(f"the server listens on 127.0.0.1:{federation.port}; the run starts")
-        code = federation.run(app, {}, folder / "run.log", lambda line: say(line) if "fedtct:" in line else None)
-    if code or not out.is_dir():
-        raise FedtctError(f"the run did not finish: {folder / 'run.log'} and the logs in {folder} say why")
+        finished = federation.run(app, {}, say)
+    if not finished:
+        raise FedtctError(f"the run did not finish: the logs under {folder / 'federation'} say more")
     return out
 
 

@@ -1,7 +1,6 @@
 """A whole federation on this machine: a SuperLink and SuperNodes on loopback, with TLS and keys as in earnest."""
 
 import subprocess
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -68,20 +67,9 @@ class LocalDeployment:
                 command, env=processes.environment(self.server / "flwr"), stdout=output, stderr=subprocess.STDOUT
             )
 
-    def run(self, app: Path, settings: Mapping[str, str], log: Path, tell: Callable[[str], None]) -> int:
-        """Run to the end; ``tell`` hears every line of the log."""
-        process = self.submit(app, settings, log)
-        try:
-            with log.open(encoding="utf-8", errors="replace") as lines:
-                while True:
-                    ended = process.poll() is not None
-                    for line in lines:
-                        tell(line.rstrip())
-                    if ended:
-                        return process.returncode
-                    time.sleep(0.3)
-        finally:
-            processes.stop([process])
+    def run(self, app: Path, settings: Mapping[str, str], tell: Callable[[str], None]) -> bool:
+        """Run to the end; ``tell`` hears how it goes. Returns whether the run finished."""
+        return processes.follow(processes.submit(self.server, app, settings), self.server / "flwr", tell)
 
     def close(self) -> None:
         """End everything."""

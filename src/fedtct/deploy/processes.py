@@ -3,18 +3,20 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from fedtct.deploy.keys import split_address
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
 
-CONNECTION = "fedtct"
+CONNECTION, SAYS = "fedtct", "fedtct: "
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -127,6 +129,45 @@ def wait_for_port(port: int, seconds: float, process: "subprocess.Popen[bytes]")
                 return
         time.sleep(0.2)
     raise FedtctError(f"the server did not start on port {port}: its log says why")
+
+
+def attend(process: "subprocess.Popen[bytes]") -> int:
+    """Wait for a process, and end it when this one is told to end; returns its exit code."""
+
+    def leave(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        return process.wait()
+    finally:
+        stop([process])
+        signal.signal(signal.SIGTERM, before)
+
+
+def follow(command: list[str], home: Path, tell: Callable[[str], None]) -> bool:
+    """Run a command that shows how a run goes; ``tell`` hears what fedtct says. Returns whether the run finished.
+
+    Flower's command line ends well even if the run did not, so what the server said last counts.
+    """
+    process = subprocess.Popen(
+        command, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
+    assert process.stdout is not None
+    said, rest = [""], deque[str](maxlen=30)
+    for line in process.stdout:
+        if line.startswith(SAYS):
+            said.append(line.strip())
+            tell(said[-1])
+        else:
+            rest.append(line.rstrip())
+    process.wait()
+    if finished := said[-1].startswith(f"{SAYS}finished"):
+        return finished
+    if not said[-1].startswith(f"{SAYS}stopped"):  # something else went wrong: Flower tells what
+        for line in rest:
+            tell(line)
+    return False
 
 
 def stop(processes: Sequence["subprocess.Popen[bytes]"], seconds: float = 15.0) -> None:

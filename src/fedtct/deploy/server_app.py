@@ -15,6 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 from torch import Tensor
 
 from fedtct.classifier import Fit
+from fedtct.deploy.processes import SAYS
 from fedtct.deploy.silo_config import load_npz
 from fedtct.errors import FedtctError
 from fedtct.federation.flower import FlowerFederation, Terms
@@ -133,7 +134,7 @@ def serve(grid: Grid, config: RunConfig, server: ServerConfig, resume: str = "")
     else:
         folder = ServerFolder.create(server.out, config, Speaker())
     if folder.finished:
-        say(f"{folder.path} is finished already")
+        say(f"finished already: everything is in {folder.path}")
         return folder.fit()
     assert isinstance(folder, ServerFolder)
     config = folder.config
@@ -155,4 +156,4 @@ def test_data(server: ServerConfig) -> tuple[Tensor, Tensor] | None:
 
 def say(text: str) -> None:
     """A line in the server's log."""
-    print(f"fedtct: {text}", flush=True)
+    print(SAYS + text, flush=True)
