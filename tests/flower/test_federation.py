@@ -76,6 +76,11 @@ def test_half_precision_halves_the_bytes_and_hardly_changes_the_model(grid, tmp_
     assert half.model._tensors()["parameters"].dtype == torch.float32
 
 
+def test_half_precision_leaves_scales_and_statistics_alone(grid):
+    full, half = TCT.fit(over(grid)), TCT.fit(over(grid, run="half", half=True))
+    assert half.history[-1].train_accuracy == pytest.approx(full.history[-1].train_accuracy, abs=0.02)
+
+
 def test_the_cache_is_removed_when_the_run_ends(grid, tmp_path):
     federation = over(grid)
     TCT.fit(federation)
@@ -231,16 +236,24 @@ def test_a_latecomer_with_another_shape_is_refused_and_the_run_goes_on(tmp_path)
 
     grid.before = arrive
     METHODS["fedavg"].fit(over(grid, notes, silos=3, min_silos=3))
-    assert "its samples have shape (1, 8, 7)" in notes[-1]["missing"].get("s3", "") or any(
-        "its samples have shape (1, 8, 7)" in note["missing"].get("s3", "") for note in notes
-    )
+    assert any("its samples have shape (1, 8, 7)" in note["missing"].get("s3", "") for note in notes)
 
 
 def test_two_silos_of_one_name_are_refused(grid):
     seat = grid.seats[101]
     grid.seats[101] = type(seat)("s0", seat.load, seat.cache, seat.cache_bytes)
-    with pytest.raises(fedtct.FedtctError, match="two silos call themselves 's0'"):
+    with pytest.raises(fedtct.FedtctError, match=r"s0 \(node 101\): another silo has this name"):
         METHODS["fedavg"].fit(over(grid))
+
+
+def test_a_latecomer_with_a_name_that_is_taken_is_refused_and_the_run_goes_on(grid):
+    grid.seats[104] = grid.seats[101]
+    grid.offline.add(104)
+    grid.before = lambda message: grid.offline.discard(104) if len(grid.asked) > 4 else None
+    notes = []
+    fit = METHODS["fedavg"].fit(over(grid, notes, silos=4, min_silos=4))
+    assert_same(METHODS["fedavg"].fit(local(parts())), fit)
+    assert any("another silo has this name" in str(note["missing"]) for note in notes)
 
 
 def test_a_model_without_a_name_is_refused(grid):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedtct.federation.flower import Envelope, pack, seal, weigh
+from fedtct.federation.flower import REMEMBERED, Envelope, pack, seal, weigh
 from fedtct.federation.local import LocalFederation
 from fedtct.runs.config import RunConfig
 from fedtct.silo import Message, Silo
@@ -79,7 +79,8 @@ class _Recorder(LocalFederation):
     def deliver(self, question: str, message: Message) -> list[Message]:
         replies = super().deliver(question, message)
         own = seal(Envelope(question, "0" * 16))
-        down, up = pack(message, own, self.half), pack(replies[0], {}, self.half)
+        half = self.half and question in REMEMBERED
+        down, up = pack(message, own, half), pack(replies[0], {}, half)
         self.lines.setdefault(
             question, Line(question, 1, _arrays(message), _arrays(replies[0]), weigh(down), weigh(up))
         )

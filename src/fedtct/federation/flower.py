@@ -21,7 +21,8 @@ from fedtct.silo import Message
 ARRAYS, CONFIG, OWN = "arrays", "config", "fedtct."
 SILO, ERROR, UNPREPARED = OWN + "silo", OWN + "error", OWN + "unprepared"
 PREPARATION = ("moments", "normalise")  # questions that leave features in a silo
-REMEMBERED = ("train", "regress")  # questions after which a silo's memory may have changed
+REMEMBERED = ("train", "regress")  # questions of every round, after which a silo's memory may have changed
+HALVED = ("parameters", "w")  # what may travel in half precision; scales and statistics would not survive it
 FORGET = "forget"  # the run is over: a silo removes what it kept for it
 POLL_SECONDS, PAUSE_SECONDS = 0.3, 3.0
 
@@ -34,7 +35,7 @@ class Terms:
     min_silos: int = 1  # with fewer a round is not over
     round_timeout: float = 600.0  # for a silo to answer
     wait: float = 600.0  # for silos to come, or to come back
-    half: bool = False  # float32 travels as float16
+    half: bool = False  # in rounds, weights travel as float16
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_silos <= self.silos:
@@ -64,7 +65,7 @@ class Envelope:
 
 def pack(message: Message, own: dict[str, Any], half: bool = False) -> RecordDict:
     """A message as one record of arrays and one of plain values; ``own`` is not for the algorithm."""
-    arrays = {k: as_array(v, half) for k, v in message.items() if isinstance(v, Tensor)}
+    arrays = {k: as_array(v, half and k in HALVED) for k, v in message.items() if isinstance(v, Tensor)}
     plain = {k: v for k, v in message.items() if not isinstance(v, Tensor)}
     return RecordDict({ARRAYS: ArrayRecord(arrays), CONFIG: ConfigRecord(plain | own)})
 
@@ -134,7 +135,8 @@ class FlowerFederation(Federation):
         self.grid, self.run, self.terms, self.note = grid, run, terms, note
         self.seats: dict[str, int] = {}
         self._names: dict[int, str] = {}  # of nodes
-        self._refused: dict[int, str] = {}  # nodes with what is wrong with them
+        self._online: set[int] = set()
+        self._refused: set[int] = set()  # nodes whose data does not fit
         self._spec: NetworkSpec | None = None
         self._network = ""
         self._prepared: dict[str, Message] = {}
@@ -196,7 +198,7 @@ class FlowerFederation(Federation):
         deadline, found = time.monotonic() + self.terms.wait, Exchange()
         self._names = {}
         while len(found.replies) < self.terms.silos:
-            nodes = [node for node in self.grid.get_node_ids() if node not in self._names]
+            nodes = [node for node in self._there() if node not in self._names]
             found = _join(found, self._exchange("describe", {}, nodes)) if nodes else found
             if found.stated or time.monotonic() > deadline:
                 break
@@ -211,17 +213,23 @@ class FlowerFederation(Federation):
 
     def _nodes(self) -> list[int]:
         """The nodes that are there and known; newcomers are asked what they hold first."""
-        there = list(self.grid.get_node_ids())
+        there = self._there()
         new = [node for node in there if node not in self._names and node not in self._refused]
         if new:
             arrived = self._exchange("describe", {}, new)
             for name, reply in arrived.replies.items():
                 if reason := self._misfit(reply):
                     arrived.failures[name] = reason
-                    self._refused |= {node: reason for node in new if self._names.pop(node, "") == name}
+                    self._refused |= {node for node in new if self._names.pop(node, "") == name}
             self._seat([name for name in arrived.replies if name not in arrived.failures], self.seats)
             self._record("describe", arrived, 0.0)
         return [node for node in there if self._names.get(node) in self.seats]
+
+    def _there(self) -> list[int]:
+        """The nodes that are connected; one that was refused and left may try again."""
+        there = list(self.grid.get_node_ids())
+        self._online, self._refused = set(there), self._refused & set(there)
+        return there
 
     def _misfit(self, reply: Message) -> str:
         """Why a newcomer cannot join; empty if it can."""
@@ -302,9 +310,9 @@ class FlowerFederation(Federation):
             network=self._network,
             recipe=self._tags["moments"],
             features=self._tags["normalise"],
-            half=self.terms.half,
+            half=self.terms.half and question in REMEMBERED,
         )
-        content = pack(message, seal(envelope), self.terms.half)
+        content = pack(message, seal(envelope), envelope.half)
         kind = "train" if question == "train" else "query"  # Flower's own mods look at training alone
         return FlowerMessage(content, node, kind, ttl=self.terms.round_timeout)
 
@@ -316,15 +324,16 @@ class FlowerFederation(Federation):
         message, own = unpack(reply.content)
         name, called = own[SILO], self._name(node)
         if question == "describe" and ERROR not in own:
-            if name in done.replies:
-                raise FedtctError(f"two silos call themselves '{name}': every silo needs a name of its own")
-            # A silo that restarted may be a new node: the old one is gone.
-            self._names = {n: other for n, other in self._names.items() if other != name} | {node: name}
+            if any(other == name and n != node and n in self._online for n, other in self._names.items()):
+                own[ERROR] = "another silo has this name: every silo needs one of its own"
+            else:  # a silo that restarted may be a new node: the old one is gone
+                self._names = {n: other for n, other in self._names.items() if other != name} | {node: name}
         done.down[name], done.up[name] = done.down.pop(called, 0), weigh(reply.content)
         if own.get(UNPREPARED):
             done.unprepared.append(node)
         elif ERROR in own:
-            done.failures[name] = done.stated[name] = own[ERROR]
+            who = name if name not in done.replies else f"{name} ({called})"
+            done.failures[who] = done.stated[who] = own[ERROR]
         else:
             done.replies[name] = message
 
