@@ -16,8 +16,8 @@ from flwr.clientapp import ClientApp
 from fedtct.deploy.cache import RunCache
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
-from fedtct.federation.flower import ERROR, FORGET, REMEMBERED, SILO, UNPREPARED, Envelope, pack, unpack, unseal
 from fedtct.federation.local import LocalFederation
+from fedtct.federation.wire import ERROR, FORGET, REMEMBERED, SILO, UNPREPARED, Envelope, pack, unpack, unseal
 from fedtct.models import NetworkSpec
 from fedtct.silo import Message, Silo
 

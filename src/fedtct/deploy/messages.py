@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fedtct.federation.flower import REMEMBERED, Envelope, pack, seal, weigh
 from fedtct.federation.local import LocalFederation
+from fedtct.federation.wire import REMEMBERED, Envelope, pack, seal, weigh
 from fedtct.runs.config import RunConfig
 from fedtct.silo import Message, Silo
 
