@@ -134,6 +134,22 @@ def test_silos_and_server_that_die_are_gone_on_without_and_come_back(tmp_path):
     assert fedtct.Classifier.load(out / "model", device="cpu").kind == "tangent"
 
 
+def test_a_silo_with_data_of_another_shape_is_named_at_the_server(deployment, tmp_path):
+    file, (x, y) = deployment.silo_file("s3"), parts()[3]
+    before = file.read_text()
+    odd = write_npz(tmp_path / "odd.npz", x[..., :7], y)
+    file.write_text(before.replace("s3.npz", "odd.npz").replace(str(deployment.folder.parent / "odd.npz"), str(odd)))
+    said = []
+    try:
+        app = app_of(tmp_path / "app", SILOS, {}, method="fedavg", rounds=[1])
+        assert not deployment.run(app, {"out": str(tmp_path / "run")}, said.append)
+    finally:
+        file.write_text(before)
+    reason = "s3 has samples of shape (1, 8, 7), s0 of (1, 8, 8): they must be alike"
+    assert said == [f"fedtct: stopped: {reason}"]
+    assert not (tmp_path / "run").exists()
+
+
 def test_check_tells_in_words_what_is_right_and_what_is_not(deployment, tmp_path):
     """Of a silo that is let in; then of one with another CA, a key nobody knows, and no server."""
     address = f"127.0.0.1:{deployment.port}"

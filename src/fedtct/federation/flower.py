@@ -129,7 +129,7 @@ class FlowerFederation(Federation):
         self._since = values.get("since", self._position)
         self._present = {key.removeprefix("present/") for key in values if key.startswith("present/")}
         seats = {key.removeprefix("seat/"): seat for key, seat in values.items() if key.startswith("seat/")}
-        self._seat(self.seats, seats)
+        self._seat(self.seats, seats or self.seats)
 
     # Who is there
 
