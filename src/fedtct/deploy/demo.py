@@ -11,7 +11,9 @@ from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.local import LocalDeployment
 from fedtct.errors import FedtctError
 
-SETTINGS = """method = "tct"
+SETTINGS = """dataset = "digits"
+split = "classes:{classes}"
+method = "tct"
 model = "mlp"
 silos = {silos}
 rounds = [{rounds}, 1]
@@ -40,7 +42,7 @@ def run_demo(folder: Path, silos: int, rounds: int, say: Callable[[str], None]) 
         data[name] = str(write_npz(folder / "data" / f"{name}.npz", digits.train.x[part], digits.train.y[part]))
     test = write_npz(folder / "data" / "test.npz", *digits.test)
     app, out = make_app(folder / "app"), folder / "run"
-    settings = SETTINGS.format(silos=silos, rounds=rounds, out=str(out), test=str(test))
+    settings = SETTINGS.format(classes=classes, silos=silos, rounds=rounds, out=str(out), test=str(test))
     (app / RUN).write_text(settings, encoding="utf-8")
     say(f"starting a server and {silos} silos on this machine, with TLS and a key for each")
     with LocalDeployment(folder / "federation", data) as federation:
