@@ -14,7 +14,7 @@ demo: $(VENV)/.installed
 	$(BIN)/fedtct demo
 
 test: lint
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 3 --dist loadgroup
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff format --check src tests benchmarks

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fedtct.errors import FedtctError
 from fedtct.federation import pick_device
 from fedtct.history import History
-from fedtct.models import InputSpec, NetworkSpec, Weights
+from fedtct.models import NetworkSpec, Weights
 from fedtct.silo import as_samples
 from fedtct.tangent import Normaliser, Recipe, TangentMap
 
@@ -76,44 +76,16 @@ class Classifier(ABC):
         record = json.loads((folder / RECORD).read_text())
         if cls is not Classifier and record["kind"] != cls.kind:
             raise FedtctError(f"{folder} holds a '{record['kind']}' model, not a '{cls.kind}' one")
-        name = record["model"]
-        if name is None and model is None:
+        if record["model"] is None and model is None:
             raise FedtctError(
                 f"{folder} was made from a model of your own ({record['class']}): give one to load, as model="
             )
-        inputs = record["inputs"]
-        spec = NetworkSpec(
-            model if model is not None else name,
-            InputSpec(
-                tuple(inputs["shape"]),
-                getattr(torch, inputs["dtype"]),
-                tuple(inputs["mean"]),
-                tuple(inputs["std"]),
-            ),
-            record["num_classes"],
-            record["head"],
-            record["stem"],
-        )
+        spec = NetworkSpec.from_record(record, model)
         kind = next(k for k in (NetworkClassifier, TangentClassifier) if k.kind == record["kind"])
         return kind._from(spec, load_file(folder / TENSORS), record, pick_device(device))  # type: ignore[return-value]
 
     def _record(self) -> dict[str, Any]:
-        spec = self.spec
-        named = isinstance(spec.model, str)
-        return {
-            "kind": self.kind,
-            "model": spec.model if named else None,
-            "class": None if named else type(spec.model).__name__,
-            "num_classes": spec.num_classes,
-            "head": spec.head,
-            "stem": spec.stem,
-            "inputs": {
-                "shape": list(spec.inputs.shape),
-                "dtype": str(spec.inputs.dtype).removeprefix("torch."),
-                "mean": list(spec.inputs.mean),
-                "std": list(spec.inputs.std),
-            },
-        }
+        return {"kind": self.kind} | self.spec.record()
 
 
 class NetworkClassifier(Classifier):

@@ -102,12 +102,13 @@ def agree(descriptions: Replies, num_classes: int | None) -> tuple[InputSpec, in
         num_classes = 1 + max(int(labels.max()) for labels in descriptions.values("labels"))
     for index, silo in enumerate(descriptions.messages):
         other, label = tuple(silo["shape"].tolist()), int(silo["labels"].max())
+        whose, the_first = silo.get("name", f"silo {index}"), first.get("name", "silo 0")
         if label >= num_classes:
-            raise FedtctError(f"silo {index} has label {label}, but there are {num_classes} classes, counted from 0")
+            raise FedtctError(f"{whose} has label {label}, but there are {num_classes} classes, counted from 0")
         if other != shape:
-            raise FedtctError(f"silo {index} has samples of shape {other}, silo 0 of {shape}: they must be alike")
+            raise FedtctError(f"{whose} has samples of shape {other}, {the_first} of {shape}: they must be alike")
         if silo["kind"] != kind:
-            raise FedtctError(f"silo {index} holds {silo['kind']} samples, silo 0 {kind}: they must be alike")
+            raise FedtctError(f"{whose} holds {silo['kind']} samples, {the_first} {kind}: they must be alike")
     if num_classes < 2:
         raise FedtctError("all silos together have a single class, 0: there is nothing to learn")
     if kind != "pixels":

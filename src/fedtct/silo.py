@@ -3,7 +3,8 @@
 A question and its reply are flat dicts of tensors and plain values. What a reply contains is all that leaves the silo.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,20 @@ class Silo:
         method: Callable[[Message], Message] = getattr(self, question)
         return method(message)
 
+    # Where every question finds a process of its own, features are handed on; memory is a plain dict already.
+
+    def features(self) -> dict[str, Tensor]:
+        """The features as they are now, raw or normalised and decomposed."""
+        return self._prepared_features().tensors()
+
+    def take_features(self, tensors: dict[str, Tensor]) -> None:
+        """Go on with features that an earlier process left."""
+        parts = {name: tensor.to(self.x.device) for name, tensor in tensors.items()}
+        self._features = _Features(self, [parts["z"]], parts["held"])
+        if "q" in parts:
+            self._features.raw = ()
+            self._features.regress_on(parts["z"], (parts["eigenvalues"], parts["q"]))
+
     # Before training
 
     def describe(self, message: Message) -> Message:
@@ -154,21 +169,21 @@ class Silo:
 
     def moments(self, message: Message) -> Message:
         """Build the tangent features and give their count, mean and squared deviations."""
-        self._features = _Features(self, Recipe(**message))
+        self._features = _Features.build(self, Recipe(**message))
         return self._features.moments()._asdict()
 
     def normalise(self, message: Message) -> Message:
         """Normalise the features and decompose the regression; tells how large a step may be."""
         features = self._prepared_features()
         features.normalise(Normaliser(message["mean"], message["scale"]))
-        return {"n": len(self), "largest_eigenvalue": features.regression.largest_eigenvalue}
+        return {"n": len(self), "largest_eigenvalue": features.prepared().largest_eigenvalue}
 
     def regress(self, message: Message) -> Message:
         """Many local steps of linear regression from the server's W."""
         features, w, m = self._prepared_features(), message["w"], message
         correction, memory = _correction(m), self.memory.setdefault("stage2", {})
         h = -correction.before(memory, w) if correction else None
-        local, scores = features.regression.advance(w, h, m["lr"], m["steps"])
+        local, scores = features.prepared().advance(w, h, m["lr"], m["steps"])
         if correction:
             correction.after(memory, w, local, m["steps"])
         reply = features.rate(w, scores) if m["evaluate"] else {}
@@ -213,35 +228,58 @@ class Silo:
 
 
 class _Features:
-    """A silo's tangent features, raw at first and then normalised and decomposed."""
+    """A silo's tangent features: raw at first, in batches, then normalised and decomposed."""
 
-    def __init__(self, silo: Silo, recipe: Recipe) -> None:
-        self.silo = silo
-        self.tangents = TangentMap(silo.spec, recipe, silo.network.device)
-        self._raw: list[Tensor] = []
+    def __init__(self, silo: Silo, raw: Iterable[Tensor], held: Tensor) -> None:
+        self.silo, self.raw, self.held = silo, raw, held
+        self.regression: LocalRegression | None = None
+
+    @classmethod
+    def build(cls, silo: Silo, recipe: Recipe) -> "_Features":
+        """Raw features are kept only where memory is plenty: computing them twice is better than not at all."""
+        tangents = TangentMap(silo.spec, recipe, silo.network.device)
+        batches = _Batches(tangents, silo.x)
+        room = RAW_SHARE * free_bytes(silo.network.device)
+        raw = list(batches) if 4 * len(silo) * tangents.p <= room else batches
+        return cls(silo, raw, torch.cat(list(_Batches(tangents, silo.held_x))))
 
     def moments(self) -> Moments:
-        """Raw features are kept only where memory is plenty: computing them twice is better than not at all."""
-        size = 4 * len(self.silo) * self.tangents.p
-        keep = size <= RAW_SHARE * free_bytes(self.silo.network.device)
-        parts = []
-        for raw in self.tangents.batches(self.silo.x):
-            parts.append(Moments.of(raw))
-            if keep:
-                self._raw.append(raw)
-        return Moments.merge(parts)
+        return Moments.merge([Moments.of(raw) for raw in self.raw])
 
     def normalise(self, normaliser: Normaliser) -> None:
-        silo, raw = self.silo, self._raw or self.tangents.batches(self.silo.x)
-        z, self._raw = normalised(raw, len(silo), normaliser), []
-        self.regression = LocalRegression(z, targets(silo.y, silo.spec.num_classes))
-        held = self.tangents.batches(silo.held_x)
-        self.held_z = normalised(held, len(silo.held_y), normaliser) if len(silo.held_y) else None
+        z = normalised(self.raw, len(self.silo), normaliser)
+        self.raw, self.held = (), normalised([self.held], len(self.held), normaliser)
+        self.regress_on(z)
+
+    def regress_on(self, z: Tensor, decomposition: tuple[Tensor, Tensor] | None = None) -> None:
+        self.regression = LocalRegression(z, targets(self.silo.y, self.silo.spec.num_classes), decomposition)
+
+    def prepared(self) -> LocalRegression:
+        if self.regression is None:
+            raise FedtctError(f"{self.silo.name} has raw features: it must be asked to 'normalise' them first")
+        return self.regression
 
     def rate(self, w: Tensor, scores: Tensor | None = None) -> Message:
-        scores = self.regression.scores(w) if scores is None else scores
-        held = NOTHING if self.held_z is None else squared_score(times(self.held_z, w), self.silo.held_y)
+        scores = self.prepared().scores(w) if scores is None else scores
+        held = squared_score(times(self.held, w), self.silo.held_y) if len(self.held) else NOTHING
         return _score_reply(squared_score(scores, self.silo.y), held)
+
+    def tensors(self) -> dict[str, Tensor]:
+        if self.regression is None:
+            return {"z": torch.cat(list(self.raw)), "held": self.held}
+        found = self.regression
+        return {"z": found.z, "held": self.held, "eigenvalues": found.eigenvalues, "q": found.q}
+
+
+@dataclass(frozen=True)
+class _Batches:
+    """Raw features that are computed anew each time one goes through them."""
+
+    tangents: TangentMap
+    x: Tensor
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return self.tangents.batches(self.x)
 
 
 def targets(y: Tensor, num_classes: int) -> Tensor:

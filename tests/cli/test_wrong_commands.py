@@ -77,7 +77,7 @@ BAD = {
     "run --resume thesis": "thesis is not a run",
     "run --resume nowhere": "nowhere is not a run",
     "run --resume thesis --out b": "leave out --out",
-    "run --colour red": "No such option: --colour",
+    "run --colour red": "No such option",
     "run leftover": "unexpected extra argument",
     "run --silos": "requires an argument",
     "compare --methods fedavg,sgd": "unknown method 'sgd'",

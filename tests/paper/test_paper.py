@@ -14,6 +14,7 @@ from fedtct.paper.runner import OutOfTime, Runner
 from fedtct.paper.tables import TITLES, cells
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.xdist_group("paper")  # they share one costly fixture
 
 
 def all_runs():

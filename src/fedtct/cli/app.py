@@ -10,6 +10,7 @@ import typer
 from fedtct.cli.compare import compare
 from fedtct.cli.data import data
 from fedtct.cli.demo import demo
+from fedtct.cli.deploy import deploy
 from fedtct.cli.paper import paper
 from fedtct.cli.run import run
 from fedtct.errors import FedtctError
@@ -30,6 +31,7 @@ app.command()(compare)
 app.command()(demo)
 app.add_typer(data, name="data")
 app.add_typer(paper, name="paper")
+app.add_typer(deploy, name="deploy")
 
 
 def _print_version(asked: bool) -> None:

@@ -13,6 +13,7 @@ from rich.table import Table
 from fedtct.cli.screen import percent
 
 if TYPE_CHECKING:
+    from fedtct.deploy.messages import Line as Message
     from fedtct.runs.choose import Choice
     from fedtct.runs.compare import Line
     from fedtct.runs.summary import Summary
@@ -89,6 +90,18 @@ def print_lines(lines: Sequence[Line], folder: Path, as_json: bool) -> None:
             f"{line.seconds:,.1f}",
         )
     _print(table, f"everything is in {folder}: summary.csv, plots, a folder a run")
+
+
+def print_messages(lines: Sequence[Message]) -> None:
+    """What a run sends and receives, a question after the other; arrays come last, as there may be many."""
+    from fedtct.deploy.messages import rows
+
+    for question, times, way, arrays, size in [("question", "times", "way", "arrays", "bytes"), *rows(list(lines))]:
+        print(f"{question:<10} {times:>6}  {way:<4} {size:>14}  {arrays}")
+    total = sum(line.times * (line.bytes_down + line.bytes_up) for line in lines)
+    print(f"\nA silo sends and receives {total / 1e6:,.1f} MB in all. What its replies can reveal:")
+    for line in lines:
+        print(f"  {line.question:<10} {line.reveals}")
 
 
 def _table(*columns: str) -> Table:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedtct.cli.flower import need_flower
 from fedtct.cli.options import with_settings
 from fedtct.cli.output import next_free, print_choice, print_summary
 from fedtct.cli.plots import draw_run
@@ -18,15 +19,23 @@ if TYPE_CHECKING:
     from fedtct.runs.folder import RunFolder
     from fedtct.runs.plan import Plan
 
+ENGINES = ("local", "flower")
 Config = Annotated[Path | None, typer.Option(help="a TOML file of settings; options override it", metavar="FILE")]
 Resume = Annotated[Path | None, typer.Option(help="go on with what was stopped in this folder", metavar="DIR")]
 Out = Annotated[Path | None, typer.Option(help="the new folder [under runs/]", metavar="DIR")]
 Json = Annotated[bool, typer.Option("--json", help="no progress; one JSON object on stdout")]
+Engine = Annotated[str, typer.Option(help="local, or flower for its simulation on Ray", metavar="NAME")]
 
 
 @with_settings()
 def run(
-    *, config: Config = None, resume: Resume = None, out: Out = None, json: Json = False, settings: dict[str, Any]
+    *,
+    config: Config = None,
+    resume: Resume = None,
+    out: Out = None,
+    json: Json = False,
+    engine: Engine = "local",
+    settings: dict[str, Any],
 ) -> None:
     """Train across silos and keep everything in a folder: settings, metrics, checkpoints, model, plots.
 
@@ -38,14 +47,18 @@ def run(
     """
     screen = Screen(quiet=json)
     given = (read_toml(config) if config else {}) | settings
+    if engine not in ENGINES:
+        raise FedtctError(f"unknown engine '{engine}'. Known: {', '.join(ENGINES)}")
     if resume is not None:
         if out is not None:
             raise FedtctError(f"--resume goes on in {resume}: leave out --out")
-        _resume(resume, given, screen, json)
+        _resume(resume, given, screen, json, engine)
         return
     lr = given.get("lr", "")
     rates = lr if isinstance(lr, list) else str(lr).split(",")
     if len(rates) > 1:
+        if engine != "local":
+            raise FedtctError("--engine flower runs one configuration: give a single lr")
         first = RunConfig.of(**given | {"lr": rates[0]})
         _choose(first, rates, out or next_free(default_folder(first)), screen, json)
         return
@@ -53,7 +66,7 @@ def run(
     from fedtct.runs.folder import RunFolder
 
     path = out or next_free(default_folder(chosen))
-    _execute(RunFolder.create(path, chosen, screen.watch(chosen.method, chosen)), screen, json)
+    _execute(RunFolder.create(path, chosen, screen.watch(chosen.method, chosen)), screen, json, engine)
 
 
 def default_folder(config: RunConfig) -> Path:
@@ -61,7 +74,7 @@ def default_folder(config: RunConfig) -> Path:
     return Path("runs") / f"{config.dataset}-{config.method}-{config.split.replace(':', '')}-seed{config.seed}"
 
 
-def _resume(path: Path, given: dict[str, Any], screen: Screen, json: bool) -> None:
+def _resume(path: Path, given: dict[str, Any], screen: Screen, json: bool, engine: str) -> None:
     from fedtct.runs.folder import RunFolder
     from fedtct.runs.plan import PLAN, Plan
 
@@ -74,13 +87,17 @@ def _resume(path: Path, given: dict[str, Any], screen: Screen, json: bool) -> No
     if folder.finished:
         screen.say(f"{path} is finished already")
     folder.watcher = screen.watch(folder.config.method, folder.config)
-    _execute(folder, screen, json)
+    _execute(folder, screen, json, engine)
 
 
-def _execute(folder: "RunFolder", screen: Screen, json: bool) -> None:
-    from fedtct.runs.execute import execute
+def _execute(folder: "RunFolder", screen: Screen, json: bool, engine: str) -> None:
     from fedtct.runs.summary import Summary
 
+    if engine == "flower":
+        need_flower()
+        from fedtct.deploy.simulate import simulate as execute
+    else:
+        from fedtct.runs.execute import execute
     with stoppable(screen, folder.path, "fedtct run"), screen:
         execute(folder, draw_run)
     print_summary(Summary.of(folder), json)

@@ -15,17 +15,21 @@ class LocalRegression:
     """One silo's regression, decomposed once; after that a round costs the same whatever M is.
 
     Z may be stored in half precision: products and the decomposition are taken in the precision of ``y``.
+    ``decomposition`` is (eigenvalues, q) of an earlier one with the same Z, if it was kept.
     """
 
-    def __init__(self, z: Tensor, y: Tensor) -> None:
+    def __init__(self, z: Tensor, y: Tensor, decomposition: tuple[Tensor, Tensor] | None = None) -> None:
         self.z, self.y = z, y
         self.n, self.p = z.shape
         self.dual = self.n <= self.p
-        gram = _outer(z, y.dtype) if self.dual else _inner(z, y.dtype)
-        eigenvalues, self.q = torch.linalg.eigh(gram / self.n)
-        self.eigenvalues = eigenvalues.double().clamp_min(0)
+        self.eigenvalues, self.q = decomposition or self._decompose()
         if not self.dual:
             self.b = transposed_times(z, y) / self.n
+
+    def _decompose(self) -> tuple[Tensor, Tensor]:
+        gram = _outer(self.z, self.y.dtype) if self.dual else _inner(self.z, self.y.dtype)
+        eigenvalues, q = torch.linalg.eigh(gram / self.n)
+        return eigenvalues.double().clamp_min(0), q
 
     @property
     def largest_eigenvalue(self) -> float:

@@ -7,7 +7,7 @@ vector it is written as such, and a step of SGD is two operations whatever the n
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -50,6 +50,40 @@ class NetworkSpec:
     num_classes: int
     head: str | None = None
     stem: str = "small"
+
+    def record(self) -> dict[str, Any]:
+        """Plain values, for JSON; of a model that is no name, only its class is told."""
+        named = isinstance(self.model, str)
+        return {
+            "model": self.model if named else None,
+            "class": None if named else type(self.model).__name__,
+            "num_classes": self.num_classes,
+            "head": self.head,
+            "stem": self.stem,
+            "inputs": {
+                "shape": list(self.inputs.shape),
+                "dtype": str(self.inputs.dtype).removeprefix("torch."),
+                "mean": list(self.inputs.mean),
+                "std": list(self.inputs.std),
+            },
+        }
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any], model: nn.Module | None = None) -> "NetworkSpec":
+        """What ``record`` told; ``model`` stands in for one that is no name."""
+        inputs = record["inputs"]
+        return cls(
+            model if model is not None else record["model"],
+            InputSpec(
+                tuple(inputs["shape"]),
+                getattr(torch, inputs["dtype"]),
+                tuple(inputs["mean"]),
+                tuple(inputs["std"]),
+            ),
+            record["num_classes"],
+            record["head"],
+            record["stem"],
+        )
 
     def build(
         self,

@@ -1,0 +1,108 @@
+"""What a silo keeps on its own disk between questions, each of which finds a new process: its memory and its features.
+
+Files are safetensors, replaced whole. What cannot be read counts as not there, and is built again.
+"""
+
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fedtct.errors import FedtctError
+from fedtct.training import Memory
+
+FEATURES = "features.safetensors"
+KEEP_SECONDS = 30 * 24 * 3600.0  # for a run whose end a silo never heard of
+
+
+class RunCache:
+    """One run's part of a silo's cache. All runs together take ``limit`` bytes at most: the oldest make room."""
+
+    def __init__(self, root: Path, run: str, limit: int) -> None:
+        self.root, self.folder, self.limit = root, root / run, limit
+
+    def memory(self, since: int, position: int) -> dict[str, Memory]:
+        """What the silo remembered after its latest round from ``since`` to before ``position``; empty if none."""
+        for number in sorted((n for n in self._rounds() if since <= n < position), reverse=True):
+            if (found := _read(self._round(number))) is not None:
+                memory: dict[str, Memory] = {}
+                for key, tensor in found[0].items():
+                    stage, name = key.split("/")
+                    memory.setdefault(stage, {})[name] = tensor
+                return memory
+        return {}
+
+    def remember(self, position: int, memory: Mapping[str, Memory]) -> None:
+        """Keep the memory after a round, and the one before: a server that restarts may ask for the round again."""
+        tensors = {f"{stage}/{name}": t for stage, part in memory.items() for name, t in part.items()}
+        if tensors:
+            self._write(self._round(position), tensors, {})
+        before = max((n for n in self._rounds() if n < position), default=-1)
+        for number in self._rounds():
+            if number not in (before, position):
+                self._round(number).unlink(missing_ok=True)
+
+    def features(self) -> tuple[dict[str, Tensor], dict[str, str]]:
+        """Features and which ones they are; empty if there are none."""
+        return _read(self.folder / FEATURES) or ({}, {})
+
+    def keep_features(self, tensors: Mapping[str, Tensor], which: Mapping[str, str]) -> None:
+        """Put these in the place of the features before."""
+        self._write(self.folder / FEATURES, tensors, which)
+
+    def drop_features(self) -> None:
+        """These are of no use any more."""
+        (self.folder / FEATURES).unlink(missing_ok=True)
+
+    def forget(self) -> None:
+        """The run is over."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _round(self, number: int) -> Path:
+        return self.folder / f"memory-{number}.safetensors"
+
+    def _rounds(self) -> list[int]:
+        return [int(path.stem.removeprefix("memory-")) for path in self.folder.glob("memory-*.safetensors")]
+
+    def _write(self, path: Path, tensors: Mapping[str, Tensor], which: Mapping[str, str]) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._make_room(sum(tensor.nbytes for tensor in tensors.values()))
+        half = path.with_name(path.name + ".half")
+        # Clones, because safetensors refuses tensors that share memory.
+        parts = {name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
+        save_file(parts, half, metadata=dict(which))
+        os.replace(half, path)
+
+    def _make_room(self, size: int) -> None:
+        """Drop runs that are long gone, then the oldest, until there is room."""
+        others = sorted((f for f in self.root.iterdir() if f.is_dir() and f != self.folder), key=_touched)
+        for folder in others:
+            if time.time() - _touched(folder) > KEEP_SECONDS or _size(self.root) + size > self.limit:
+                shutil.rmtree(folder, ignore_errors=True)
+        if _size(self.folder) + size > self.limit:
+            raise FedtctError(
+                f"the cache in {self.root} would grow to {(_size(self.folder) + size) / 1e9:.3g} GB: "
+                "raise cache_gb, or ask for fewer features (p)"
+            )
+
+
+def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]] | None:
+    """A file's tensors and what it says about them; none if it is not there or damaged."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+    except (SafetensorError, OSError):
+        return None
+
+
+def _touched(folder: Path) -> float:
+    return max((file.stat().st_mtime for file in folder.rglob("*")), default=folder.stat().st_mtime)
+
+
+def _size(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

@@ -1,0 +1,121 @@
+"""Can this silo take part? Its data, its key, the way to the server, and whether each trusts the other: in words."""
+
+import os
+import signal
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from fedtct.deploy.keys import split_address
+from fedtct.deploy.processes import environment, free_port, supernode
+from fedtct.deploy.silo_config import SiloConfig
+from fedtct.errors import FedtctError
+
+SECONDS = 10.0
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at; after one that is not right, those that need it are not looked at."""
+
+    right: bool
+    text: str
+
+
+def check_silo(file: Path) -> Iterator[Finding]:
+    """All findings about a silo, in order."""
+    silo = SiloConfig.read(file)
+    yield _data(silo)
+    key = _key(silo)
+    yield key
+    reached = _reach(silo)
+    yield reached
+    if not reached.right:
+        return
+    trusted = _trust(silo)
+    yield trusted
+    if trusted.right and key.right:
+        yield _be_trusted(silo, file)
+
+
+def _data(silo: SiloConfig) -> Finding:
+    try:
+        loaded = silo.load()
+    except FedtctError as error:
+        return Finding(False, f"data: {error}")
+    kind = str(loaded.x.dtype).removeprefix("torch.")
+    labels = loaded.y.unique()
+    return Finding(
+        True,
+        f"data: {len(loaded)} samples of shape {tuple(loaded.x.shape[1:])} ({kind}), {len(labels)} classes, "
+        f"the largest label is {int(labels.max())}",
+    )
+
+
+def _key(silo: SiloConfig) -> Finding:
+    path = silo.path(silo.key)
+    if not silo.key or not path.is_file():
+        return Finding(False, f"key: {path} is missing; ask whoever made the federation's keys for it")
+    if path.stat().st_mode & 0o077:
+        return Finding(False, f"key: others on this machine can read {path}; chmod 600 it")
+    return Finding(True, f"key: {path} is there, and only its owner can read it")
+
+
+def _reach(silo: SiloConfig) -> Finding:
+    host, port = split_address(silo.server)
+    try:
+        with socket.create_connection((host, port), SECONDS):
+            return Finding(True, f"server: {silo.server} can be reached")
+    except socket.gaierror:
+        return Finding(False, f"server: there is no host {host}; is the name right, and does DNS know it?")
+    except TimeoutError:
+        return Finding(False, f"server: {silo.server} does not answer; a firewall on the way may block port {port}")
+    except OSError as error:
+        return Finding(False, f"server: {silo.server} refuses ({error.strerror}); is it running?")
+
+
+def _trust(silo: SiloConfig) -> Finding:
+    host, port = split_address(silo.server)
+    ca = silo.path(silo.ca)
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        with (
+            socket.create_connection((host, port), SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secure,
+        ):
+            certificate = secure.getpeercert() or {}
+    except ssl.SSLCertVerificationError as error:
+        return Finding(
+            False, f"TLS: the server's certificate is not one that {ca} vouches for ({error.verify_message})"
+        )
+    except ssl.SSLError as error:
+        return Finding(False, f"TLS: {silo.server} does not speak TLS, or {ca} is no certificate ({error.reason})")
+    except OSError as error:
+        return Finding(False, f"TLS: {ca} or {silo.server} cannot be read ({error.strerror})")
+    return Finding(True, f"TLS: this silo trusts the server; its certificate is valid to {certificate.get('notAfter')}")
+
+
+def _be_trusted(silo: SiloConfig, file: Path) -> Finding:
+    """Connect as the silo would, and leave at once. Flower tells strangers nothing, so neither can this."""
+    command = [*supernode(silo, file, free_port()), "--max-retries", "1"]
+    where = environment(silo.folder / "flwr")
+    process = subprocess.Popen(
+        command, env=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            if "SuperNode ID" in line:
+                return Finding(True, "trust: the server lets this silo in")
+            if "Exit Code" in line:
+                break
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)  # Flower's children too: they hold the pipe
+        process.wait()
+    return Finding(
+        False,
+        "trust: the server does not let this silo in. Either its public key is not registered there, "
+        "or this silo is running already: stop it to check",
+    )

@@ -1,0 +1,141 @@
+"""The Flower app of a silo: a question comes in, a fresh process answers it from the silo's data and its cache."""
+
+import json
+import logging
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import Context
+from flwr.app import Message as FlowerMessage
+from flwr.clientapp import ClientApp
+
+from fedtct.deploy.cache import RunCache
+from fedtct.deploy.silo_config import SiloConfig
+from fedtct.errors import FedtctError
+from fedtct.federation.local import LocalFederation
+from fedtct.federation.wire import ERROR, FORGET, REMEMBERED, SILO, UNPREPARED, Envelope, pack, unpack, unseal
+from fedtct.models import NetworkSpec
+from fedtct.silo import Message, Silo
+
+log = logging.getLogger(__name__)
+NEEDS_FEATURES = ("normalise", "regress", "rate")
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A silo as a process finds it: its name, how to load its data, and where it keeps things."""
+
+    name: str
+    load: Callable[[], Silo]
+    cache: Path
+    cache_bytes: int
+    device: str = "auto"
+
+
+class Unprepared(Exception):
+    """The silo lacks the features that a question is about: it must be told how to build them."""
+
+
+def client_app(seat_of: Callable[[Context], Seat]) -> ClientApp:
+    """A Flower app for the silo that a context stands for."""
+    app = ClientApp()
+
+    def handle(message: FlowerMessage, context: Context) -> FlowerMessage:
+        return FlowerMessage(reply(message, seat_of(context)), reply_to=message)
+
+    app.train()(handle)
+    app.query()(handle)
+    return app
+
+
+def deployed_silo(context: Context) -> Seat:
+    """The silo that this SuperNode was started for, as its silo.toml tells."""
+    silo = SiloConfig.read(str(context.node_config["silo"]))
+    return Seat(silo.name, silo.load, silo.path(silo.cache), int(silo.cache_gb * 1e9), silo.device)
+
+
+def reply(message: FlowerMessage, seat: Seat) -> Any:
+    """The answer to a message, or what went wrong in words; what a stranger's error says stays in the silo's log."""
+    own: dict[str, Any] = {SILO: seat.name}
+    half = False
+    try:
+        question, rest = unpack(message.content)
+        envelope = unseal(rest)
+        half = envelope.half
+        answer = respond(seat, envelope, question)
+    except Unprepared:
+        answer, own = {}, own | {UNPREPARED: True}
+    except FedtctError as error:
+        answer, own = {}, own | {ERROR: str(error)}
+    except Exception as error:
+        log.exception("%s could not answer", seat.name)
+        answer, own = {}, own | {ERROR: f"{type(error).__name__}; the silo's log says more"}
+    return pack(answer, own, half)
+
+
+def respond(seat: Seat, envelope: Envelope, message: Message) -> Message:
+    """Answer with what the cache holds, and keep what the next question will need."""
+    if not re.fullmatch(r"\w+", envelope.run):  # it names a folder
+        raise FedtctError(f"'{envelope.run}' is no name of a run")
+    cache = RunCache(seat.cache, envelope.run, seat.cache_bytes)
+    question = envelope.question
+    if question == FORGET:
+        cache.forget()
+        return {}
+    if kept := _kept_answer(cache, envelope):
+        return kept
+    silo = seat.load()
+    federation = LocalFederation([silo], seat.device)
+    silo.index = envelope.seat
+    if envelope.network:
+        federation.use(NetworkSpec.from_record(json.loads(envelope.network)))
+    if question in NEEDS_FEATURES:
+        _take_features(silo, cache, envelope)
+    if question in REMEMBERED:
+        memory = cache.memory(envelope.since, envelope.position)
+        stage = "stage1" if question == "train" else "stage2"
+        silo.memory = {stage: {k: v.to(federation.device) for k, v in memory.get(stage, {}).items()}}
+    (answer,) = federation.deliver(question, message)
+    _keep(silo, cache, envelope, answer)
+    return answer
+
+
+def _kept_answer(cache: RunCache, envelope: Envelope) -> Message:
+    """What was answered when the features were built, if they are there already; empty if they are not."""
+    question = envelope.question
+    tensors, which = cache.features() if question in ("moments", "normalise") else ({}, {})
+    if not which or which["recipe"] != envelope.recipe:
+        return {}
+    if question == "moments":
+        return {"n": int(tensors["n"]), "mean": tensors["mean"], "m2": tensors["m2"]}
+    if which.get("features") == envelope.features:
+        return {"n": int(tensors["n"]), "largest_eigenvalue": float(tensors["eigenvalues"][-1])}
+    return {}
+
+
+def _take_features(silo: Silo, cache: RunCache, envelope: Envelope) -> None:
+    tensors, which = cache.features()
+    raw = which.get("features", "") == ""
+    if which.get("recipe") != envelope.recipe or (raw and envelope.question != "normalise"):
+        raise Unprepared
+    if not raw and which["features"] != envelope.features:
+        cache.drop_features()  # normalised in another way: the raw ones are gone
+        raise Unprepared
+    silo.take_features(tensors)
+
+
+def _keep(silo: Silo, cache: RunCache, envelope: Envelope, answer: Message) -> None:
+    question = envelope.question
+    if question in REMEMBERED:
+        cache.remember(envelope.position, silo.memory)
+    if question == "moments":
+        statistics = {"n": torch.tensor(answer["n"]), "mean": answer["mean"], "m2": answer["m2"]}
+        cache.keep_features(silo.features() | statistics, {"recipe": envelope.recipe})
+    if question == "normalise":
+        statistics = {key: cache.features()[0][key] for key in ("n", "mean", "m2")}
+        which = {"recipe": envelope.recipe, "features": envelope.features}
+        cache.keep_features(silo.features() | statistics, which)

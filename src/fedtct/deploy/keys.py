@@ -1,0 +1,173 @@
+"""Keys and certificates of a federation: a CA, the server's certificate, and a key pair for each silo.
+
+The folder has a part for each machine: ``server/`` goes to the server, ``NAME/`` to the silo of that name, and
+``ca.key`` stays where it was made.
+"""
+
+import datetime as dt
+import ipaddress
+import json
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedtct.errors import FedtctError
+
+CA_DAYS, SERVER_DAYS = 5 * 365, 398
+PRIVATE, PUBLIC = 0o600, 0o644
+SILO_TOML = """# What this silo says about itself. Paths are relative to this file.
+name = {name}
+data = "data.npz"    # arrays x and y; or a folder of class-named image folders; or "module:function"
+server = {server}
+ca = "ca.crt"
+key = {key}
+# holdout = 0.1       # share of samples kept out of training, from which this silo's scores come
+# classes = []        # for image folders: all classes, in the order everybody agreed on
+# image_size = []     # for image folders: [height, width] that images are scaled to
+# device = "auto"     # or "cpu", "cuda"
+# cache_gb = 50       # what this silo may keep on disk while a run goes on
+"""
+
+
+def make_keys(folder: Path, silos: Sequence[str], server: str) -> list[Path]:
+    """Write what is not there yet; ``server`` is the host:port that silos will use. Returns the new files."""
+    host, port = split_address(server)
+    for name in silos:
+        if not re.fullmatch(r"[\w-]+", name) or name == "server":
+            raise FedtctError(f"a silo's name is of letters, digits, - and _, and not 'server': '{name}' is not")
+        if (folder / name / f"{name}.key").exists():
+            raise FedtctError(f"{folder / name} has a key already: delete the folder to make a new one")
+    if len(set(silos)) < len(silos) or not silos:
+        raise FedtctError("give each silo a name of its own: --silos a,b,c")
+    written = []
+    if not (folder / "ca.key").exists():
+        written += _make_ca(folder)
+    if not (folder / "server" / "server.key").exists():
+        written += _make_server(folder, host, port)
+    for name in silos:
+        written += _make_silo(folder, name, server)
+    return written
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of an address."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise FedtctError(f"'{address}' is no address: write HOST:PORT, such as fl.example.org:8000")
+    return host.strip("[]"), int(port)
+
+
+def _make_ca(folder: Path) -> list[Path]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "fedtct CA")])
+    certificate = (
+        _certificate(name, name, key.public_key(), CA_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(sign_certificates=True), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return [
+        _write(folder / "ca.key", _pem(key), PRIVATE),
+        _write(folder / "ca.crt", certificate.public_bytes(serialization.Encoding.PEM), PUBLIC),
+    ]
+
+
+def _make_server(folder: Path, host: str, port: int) -> list[Path]:
+    ca = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+    ca_key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+    assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP256R1())
+    # The server's own processes reach it on this machine.
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1")), _host(host)]
+    certificate = (
+        _certificate(
+            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)]), ca.subject, key.public_key(), SERVER_DAYS
+        )
+        .add_extension(x509.SubjectAlternativeName(list(dict.fromkeys(names))), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(sign_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+    server = folder / "server"
+    return [
+        _write(server / "server.key", _pem(key), PRIVATE),
+        _write(server / "server.crt", certificate.public_bytes(serialization.Encoding.PEM), PUBLIC),
+        _write(server / "ca.crt", (folder / "ca.crt").read_bytes(), PUBLIC),
+        _write(server / "address", f"{host}:{port}\n".encode(), PUBLIC),
+    ]
+
+
+def _make_silo(folder: Path, name: str, server: str) -> list[Path]:
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    text = SILO_TOML.format(name=json.dumps(name), server=json.dumps(server), key=json.dumps(f"{name}.key"))
+    return [
+        _write(folder / name / f"{name}.key", private, PRIVATE),
+        _write(folder / name / "ca.crt", (folder / "ca.crt").read_bytes(), PUBLIC),
+        _write(folder / name / "silo.toml", text.encode(), PUBLIC),
+        _write(folder / "server" / "silos" / f"{name}.pub", public + b"\n", PUBLIC),
+    ]
+
+
+def _certificate(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    now = dt.datetime.now(dt.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))  # clocks differ
+        .not_valid_after(now + dt.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _usage(sign_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=sign_certificates,
+        crl_sign=sign_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _host(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _write(path: Path, content: bytes, mode: int) -> Path:
+    """A file that is never readable by others, not even for a moment, if it is private."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    path.chmod(mode)
+    return path

@@ -1,0 +1,88 @@
+"""A whole federation on this machine: a SuperLink and SuperNodes on loopback, with TLS and keys as in earnest."""
+
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+
+from fedtct.deploy import processes
+from fedtct.deploy.keys import make_keys
+from fedtct.deploy.silo_config import SiloConfig
+
+START_SECONDS = 60.0
+
+
+class LocalDeployment:
+    """Processes under ``folder``: ``server/``, and a folder for each silo with its silo.toml and log.
+
+    ``data`` says where each silo's data is.
+    """
+
+    def __init__(self, folder: Path, data: Mapping[str, str]) -> None:
+        self.folder, self.server = folder.absolute(), folder.absolute() / "server"
+        self.port = processes.free_port()
+        make_keys(self.folder, list(data), f"127.0.0.1:{self.port}")
+        for name, where in data.items():
+            file = self.silo_file(name)
+            file.write_text(file.read_text().replace('data = "data.npz"', f"data = {where!r}"))
+        self.link: subprocess.Popen[bytes] | None = None
+        self.nodes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def silo_file(self, name: str) -> Path:
+        """A silo's silo.toml."""
+        return self.folder / name / "silo.toml"
+
+    def __enter__(self) -> "LocalDeployment":
+        try:
+            self.start_server()
+            processes.register(self.server)
+            for name in [file.stem for file in sorted((self.server / "silos").glob("*.pub"))]:
+                self.start_silo(name)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start_server(self) -> None:
+        """Start the SuperLink and wait until it listens."""
+        self.link = self._start(processes.superlink(self.server), self.server, "superlink.log")
+        processes.wait_for_port(self.port, START_SECONDS, self.link)
+
+    def start_silo(self, name: str) -> None:
+        """Start a silo's SuperNode."""
+        file = self.silo_file(name)
+        command = processes.supernode(SiloConfig.read(file), file, processes.free_port())
+        self.nodes[name] = self._start(command, file.parent, "supernode.log")
+
+    def submit(self, app: Path, settings: Mapping[str, str], log: Path) -> "subprocess.Popen[bytes]":
+        """Start a run; what it prints goes to ``log``."""
+        command = processes.submit(self.server, app, settings)
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                command, env=processes.environment(self.server / "flwr"), stdout=output, stderr=subprocess.STDOUT
+            )
+
+    def run(self, app: Path, settings: Mapping[str, str], tell: Callable[[str], None]) -> bool:
+        """Run to the end; ``tell`` hears how it goes. Returns whether the run finished."""
+        return processes.follow(processes.submit(self.server, app, settings), self.server / "flwr", tell)
+
+    def close(self) -> None:
+        """End everything."""
+        link = [self.link] if self.link else []
+        processes.stop([*self.nodes.values(), *link])
+
+    def _start(self, command: list[str], folder: Path, log: str) -> "subprocess.Popen[bytes]":
+        with (folder / log).open("ab") as output:
+            return subprocess.Popen(
+                command,
+                cwd=folder,
+                env=processes.environment(folder / "flwr"),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )

@@ -1,0 +1,196 @@
+"""The commands of Flower that a federation is made of, with the options that fedtct needs them to have."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from fedtct.deploy.keys import split_address
+from fedtct.deploy.silo_config import SiloConfig
+from fedtct.errors import FedtctError
+
+CONNECTION, SAYS = "fedtct", "fedtct: "
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # what runs is what was installed, on every machine
+}
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The environment of Flower's processes; ``home`` is where they keep things."""
+    # They start one another by name.
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return dict(os.environ) | QUIET | {"FLWR_HOME": str(home.absolute()), "PATH": programs}
+
+
+def superlink(server: Path, port: int = 0) -> list[str]:
+    """The server's process: it takes silos with registered keys alone, over TLS."""
+    host, there = split_address(address_of(server))
+    bind = "127.0.0.1" if host in ("127.0.0.1", "localhost") else "0.0.0.0"
+    files = {"ca": server / "ca.crt", "cert": server / "server.crt", "key": server / "server.key"}
+    for file in files.values():
+        _need(file, "make it with fedtct deploy keys")
+    return [
+        *_program("flower-superlink"),
+        *("--host", bind, "--port", str(port or there)),
+        *("--ssl-ca-certfile", str(files["ca"]), "--ssl-certfile", str(files["cert"])),
+        *("--ssl-keyfile", str(files["key"]), "--enable-supernode-auth"),
+        *("--database", str(server / "superlink.db"), "--isolation", "subprocess"),
+    ]
+
+
+def supernode(silo: SiloConfig, file: Path, port: int) -> list[str]:
+    """A silo's process; ``port`` is one that its own parts talk over, on this machine alone."""
+    ca, key = silo.path(silo.ca), silo.path(silo.key)
+    _need(ca, "it comes from whoever made the federation's keys")
+    _need(key, "it comes from whoever made the federation's keys")
+    return [
+        *_program("flower-supernode"),
+        *("--superlink", silo.server, "--root-certificates", str(ca), "--auth-supernode-private-key", str(key)),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--node-config", f"silo={json.dumps(str(file.absolute()))}"),
+    ]
+
+
+def flwr(*words: str) -> list[str]:
+    """Flower's own command line."""
+    return [*_program("flwr"), *words]
+
+
+def write_connection(server: Path) -> None:
+    """Tell Flower's command line how to reach the server, which is this machine."""
+    _, port = split_address(address_of(server))
+    home = server / "flwr"
+    home.mkdir(parents=True, exist_ok=True)
+    certificate = json.dumps(str((server / "ca.crt").absolute()))
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
+        f'address = "127.0.0.1:{port}"\nroot-certificates = {certificate}\n',
+        encoding="utf-8",
+    )
+
+
+def register(server: Path) -> list[str]:
+    """Let in the silos whose public keys are there and who are not let in yet; returns their names."""
+    write_connection(server)
+    done = server / "flwr" / "registered"
+    known = set(done.read_text().split()) if done.is_file() else set()
+    new = []
+    for public in sorted((server / "silos").glob("*.pub")):
+        mark = public.read_text().split()[1][-40:]
+        if mark in known:
+            continue
+        command = flwr("supernode", "register", str(public), CONNECTION)
+        result = subprocess.run(command, env=environment(server / "flwr"), capture_output=True, text=True)
+        if result.returncode and "already" not in result.stdout + result.stderr:
+            last = (result.stderr or result.stdout).strip().splitlines()[-1:]
+            raise FedtctError(f"{public.stem} could not be let in: {' '.join(last)}")
+        known.add(mark)
+        new.append(public.stem)
+        done.write_text("\n".join(sorted(known)) + "\n")
+    return new
+
+
+def submit(server: Path, app: Path, settings: Mapping[str, str]) -> list[str]:
+    """The command that starts a run and shows how it goes."""
+    write_connection(server)
+    overrides = [part for key, value in settings.items() for part in ("-c", f"{key}={json.dumps(value)}")]
+    return flwr("run", str(app), CONNECTION, "--stream", *overrides)
+
+
+def address_of(server: Path) -> str:
+    """Where silos find the server."""
+    _need(server / "address", "make it with fedtct deploy keys")
+    return (server / "address").read_text().strip()
+
+
+def free_port() -> int:
+    """A port that nobody uses at the moment."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def wait_for_port(port: int, seconds: float, process: "subprocess.Popen[bytes]") -> None:
+    """Until something listens there."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and process.poll() is None:
+        with socket.socket() as probe:
+            probe.settimeout(1)
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.2)
+    raise FedtctError(f"the server did not start on port {port}: its log says why")
+
+
+def attend(process: "subprocess.Popen[bytes]") -> int:
+    """Wait for a process, and end it when this one is told to end; returns its exit code."""
+
+    def leave(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        return process.wait()
+    finally:
+        stop([process])
+        signal.signal(signal.SIGTERM, before)
+
+
+def follow(command: list[str], home: Path, tell: Callable[[str], None]) -> bool:
+    """Run a command that shows how a run goes; ``tell`` hears what fedtct says. Returns whether the run finished.
+
+    Flower's command line ends well even if the run did not, so what the server said last counts.
+    """
+    process = subprocess.Popen(
+        command, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
+    assert process.stdout is not None
+    said, rest = [""], deque[str](maxlen=30)
+    for line in process.stdout:
+        if line.startswith(SAYS):
+            said.append(line.strip())
+            tell(said[-1])
+        else:
+            rest.append(line.rstrip())
+    process.wait()
+    if finished := said[-1].startswith(f"{SAYS}finished"):
+        return finished
+    if not said[-1].startswith(f"{SAYS}stopped"):  # something else went wrong: Flower tells what
+        for line in rest:
+            tell(line)
+    return False
+
+
+def stop(processes: Sequence["subprocess.Popen[bytes]"], seconds: float = 15.0) -> None:
+    """End processes, gently at first."""
+    for process in processes:
+        process.terminate()
+    deadline = time.monotonic() + seconds
+    for process in processes:
+        try:
+            process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _program(name: str) -> list[str]:
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.is_file() else shutil.which(name)
+    if found is None:
+        raise FedtctError(f"there is no {name} here: pip install 'fedtct[flower]'")
+    return [found]
+
+
+def _need(file: Path, hint: str) -> None:
+    if not file.is_file():
+        raise FedtctError(f"{file} is missing: {hint}")

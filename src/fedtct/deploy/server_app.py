@@ -1,0 +1,159 @@
+"""The Flower app of the server: the run that a run.toml describes, over a grid, kept in a run folder."""
+
+import json
+import secrets
+import time
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from torch import Tensor
+
+from fedtct.classifier import Fit
+from fedtct.deploy.processes import SAYS
+from fedtct.deploy.silo_config import load_npz
+from fedtct.errors import FedtctError
+from fedtct.federation.flower import FlowerFederation, Terms
+from fedtct.history import Checkpoint, Row
+from fedtct.runs.config import RunConfig, check_names
+from fedtct.runs.folder import RunFolder, write_text
+from fedtct.runs.watcher import Watcher
+
+KEY, SILOS = "flower-run", "silos.jsonl"
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """The [server] table of a run.toml: what a run on one machine need not know."""
+
+    out: str = "runs/deployed"
+    min_silos: int = 0  # a round needs so many; 0: all
+    round_timeout: float = 600.0
+    wait: float = 600.0
+    wire: str = "fp32"  # or fp16: half the bytes
+    num_classes: int = 0  # 0: the largest label at the silos and one
+    test: str = ""  # an .npz file on the server, scored after every round
+
+    def __post_init__(self) -> None:
+        if self.wire not in ("fp32", "fp16"):
+            raise FedtctError(f"wire must be 'fp32' or 'fp16', it is '{self.wire}'")
+
+    def terms(self, silos: int) -> Terms:
+        """When a round counts."""
+        return Terms(silos, self.min_silos or silos, self.round_timeout, self.wait, self.wire == "fp16")
+
+
+def read_run(path: Path, overrides: Mapping[str, Any] | None = None) -> tuple[RunConfig, ServerConfig]:
+    """The run that a file describes; ``overrides`` are settings of either kind."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FedtctError(f"cannot read {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FedtctError(f"{path} is not valid TOML: {error}") from error
+    known = {spec.name for spec in fields(ServerConfig)}
+    server = values.pop("server", {}) | {k: v for k, v in (overrides or {}).items() if k in known}
+    run = values | {k: v for k, v in (overrides or {}).items() if k not in known}
+    if unknown := set(server) - known:
+        raise FedtctError(f"{path}: [server] has an unknown setting '{min(unknown)}': known are {', '.join(known)}")
+    check_names(run, str(path))
+    return RunConfig.of(**run | {"device": "cpu"}), ServerConfig(**server)
+
+
+class ServerFolder(RunFolder):
+    """A run folder that is saved after every round, with the name silos know the run by and who answered what."""
+
+    def key(self) -> str:
+        """The run's name in the silos' caches: a resumed run finds them again."""
+        file = self.path / KEY
+        if file.is_file():
+            return file.read_text().strip()
+        self._key = getattr(self, "_key", secrets.token_hex(8))
+        return self._key
+
+    def begin(self, stage: str, rounds: int, done: int) -> None:
+        """Open the folder; the run's name is kept from then on."""
+        super().begin(stage, rounds, done)
+        write_text(self.path / KEY, self.key())
+
+    def save(self, stage: str, checkpoint: Checkpoint) -> None:
+        """Every round: a round across machines takes longer than a checkpoint."""
+        self._next_save = 0.0
+        super().save(stage, checkpoint)
+
+    def note(self, record: dict[str, Any]) -> None:
+        """Who answered a question, with how many bytes, and who did not and why."""
+        for silo, reason in record["missing"].items():
+            say(f"{silo} did not answer '{record['question']}': {reason}")
+        if self.path.is_dir():
+            with (self.path / SILOS).open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"time": round(time.time(), 3)} | record) + "\n")
+
+
+class Speaker(Watcher):
+    """Tells in the server's log how a run goes."""
+
+    def begin(self, stage: str, rounds: int, done: int) -> None:
+        """A stage begins."""
+        say(f"{stage}: {rounds} rounds" + (f", {done} of them done" if done else ""))
+
+    def record(self, row: Row) -> None:
+        """A row is complete."""
+        scores = {"test": row.test_accuracy, "train": row.train_accuracy}
+        parts = [f"{name} {100 * value:.1f} %" for name, value in scores.items() if value is not None]
+        say("  ".join([f"{row.stage} round {row.round}", *parts, f"{row.seconds:.1f} s"]))
+
+
+def server_app(settings: Path) -> ServerApp:
+    """A Flower app that runs what ``settings`` describe; `flwr run -c` may override them, or resume a run."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        overrides = {key: value for key, value in context.run_config.items() if value != ""}
+        resume = str(overrides.pop("resume", ""))
+        try:
+            config, server = read_run(settings, overrides)
+            serve(grid, config, server, resume)
+        except FedtctError as error:
+            say(f"stopped: {error}")
+            raise
+
+    return app
+
+
+def serve(grid: Grid, config: RunConfig, server: ServerConfig, resume: str = "") -> Fit:
+    """Run from the beginning, or from where a stopped run's folder stands."""
+    if resume:
+        folder = ServerFolder.resume(resume, watcher=Speaker())
+    else:
+        folder = ServerFolder.create(server.out, config, Speaker())
+    if folder.finished:
+        say(f"finished already: everything is in {folder.path}")
+        return folder.fit()
+    assert isinstance(folder, ServerFolder)
+    config = folder.config
+    federation = FlowerFederation(grid, folder.key(), server.terms(config.silos), folder.note)
+    fit = config.build(server.num_classes or None).fit(federation, test=test_data(server), journal=folder)
+    folder.finish(fit)
+    federation.close()
+    say(f"finished: everything is in {folder.path}")
+    return fit
+
+
+def test_data(server: ServerConfig) -> tuple[Tensor, Tensor] | None:
+    """The server's own test data, if it has any."""
+    if not server.test:
+        return None
+    x, y = load_npz(Path(server.test))
+    return torch.as_tensor(x), torch.as_tensor(y)
+
+
+def say(text: str) -> None:
+    """A line in the server's log."""
+    print(SAYS + text, flush=True)

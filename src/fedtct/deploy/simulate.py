@@ -1,0 +1,80 @@
+"""Many silos on one machine or a Ray cluster, by Flower's own simulation: fedtct run --engine flower."""
+
+import importlib.util
+import os
+import shutil
+import tomllib
+from functools import lru_cache
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fedtct.classifier import Fit
+from fedtct.deploy.client_app import Seat, client_app
+from fedtct.deploy.processes import QUIET
+from fedtct.errors import FedtctError
+from fedtct.federation.flower import FlowerFederation, Terms
+from fedtct.runs.config import RunConfig
+from fedtct.runs.execute import Draw, Job, prepare
+from fedtct.runs.folder import RunFolder
+
+CACHE_BYTES = 10**12  # the disk is the bound: a simulation's silos share it
+
+
+def simulate(folder: RunFolder, draw: Draw | None = None) -> Fit:
+    """Fit what the folder's configuration says, every silo a node of Flower's simulation."""
+    if importlib.util.find_spec("ray") is None:
+        raise FedtctError("--engine flower needs Ray: pip install 'fedtct[flower-simulation]'")
+    from flwr.server.superlink.fleet.vce.backend import BackendConfig
+    from flwr.simulation import run_simulation
+
+    if folder.finished:
+        return folder.fit()
+    config, job, done = folder.config, prepare(folder.config), []
+    if config.method == "centralized":
+        raise FedtctError("centralized needs all data in one process: leave out --engine flower")
+    server = ServerApp()
+
+    @server.main()
+    def main(grid: Grid, context: Context) -> None:
+        federation = FlowerFederation(grid, "simulation", Terms(config.silos, config.silos, 24 * 3600.0))
+        federation.on_reply = folder.watcher.reply
+        done.append(config.build(job.data.num_classes).fit(federation, test=job.data.test, journal=folder))
+        federation.close()
+
+    os.environ.update(QUIET)
+    cache, settings = folder.path.absolute() / "cache", config.to_toml()
+    client = client_app(lambda context: simulated_silo(context, settings, cache))
+    resources: BackendConfig = {"client_resources": {"num_cpus": 1.0, "num_gpus": gpu_share(config)}}
+    run_simulation(server, client, config.silos, backend_config=resources)
+    if not done:
+        raise FedtctError("the simulation did not come to its end: what Flower printed above says why")
+    shutil.rmtree(cache, ignore_errors=True)
+    if draw:
+        draw(folder, job)
+    folder.finish(done[0])
+    return done[0]
+
+
+def simulated_silo(context: Context, settings: str, cache: Path) -> Seat:
+    """One of the silos that the configuration's data is dealt to."""
+    index = int(context.node_config["partition-id"])
+    job, device = _job(settings)
+    silo = job.silos[index]
+    return Seat(f"silo-{index}", lambda: silo, cache / str(index), CACHE_BYTES, device)
+
+
+@lru_cache(maxsize=1)  # a process answers for many silos, one after the other
+def _job(settings: str) -> tuple[Job, str]:
+    config = RunConfig.of(**tomllib.loads(settings))
+    return prepare(config), config.device
+
+
+def gpu_share(config: RunConfig) -> float:
+    """The part of a GPU that a silo takes while it works: an even one, if there is a GPU."""
+    import torch
+
+    if config.device == "cpu" or not torch.cuda.is_available():
+        return 0.0
+    return torch.cuda.device_count() / (os.cpu_count() or 1)

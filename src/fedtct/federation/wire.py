@@ -1,0 +1,85 @@
+"""The form in which messages travel over Flower: one record of arrays, one of plain values, nothing that can run."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from torch import Tensor
+
+from fedtct.silo import Message
+
+ARRAYS, CONFIG, OWN = "arrays", "config", "fedtct."
+SILO, ERROR, UNPREPARED = OWN + "silo", OWN + "error", OWN + "unprepared"
+PREPARATION = ("moments", "normalise")  # questions that leave features in a silo
+REMEMBERED = ("train", "regress")  # questions of every round, after which a silo's memory may have changed
+HALVED = ("parameters", "w")  # what may travel in half precision; scales and statistics would not survive it
+FORGET = "forget"  # the run is over: a silo removes what it kept for it
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """What a question carries besides its message: whose it is, and where the run stands.
+
+    A silo uses what it remembers of rounds from ``since`` to before ``position``. ``recipe`` and ``features`` name the
+    features that the question is about.
+    """
+
+    question: str
+    run: str
+    seat: int = 0
+    position: int = 0
+    since: int = 0
+    network: str = ""
+    recipe: str = ""
+    features: str = ""
+    half: bool = False
+
+
+def pack(message: Message, own: dict[str, Any], half: bool = False) -> RecordDict:
+    """A message as one record of arrays and one of plain values; ``own`` is not for the algorithm."""
+    arrays = {k: as_array(v, half and k in HALVED) for k, v in message.items() if isinstance(v, Tensor)}
+    plain = {k: v for k, v in message.items() if not isinstance(v, Tensor)}
+    return RecordDict({ARRAYS: ArrayRecord(arrays), CONFIG: ConfigRecord(plain | own)})
+
+
+def as_array(tensor: Tensor, half: bool) -> Array:
+    """A tensor's values, in numpy's own format."""
+    tensor = tensor.detach().cpu()
+    return Array((tensor.half() if half and tensor.dtype == torch.float32 else tensor).numpy())
+
+
+def unpack(content: RecordDict) -> tuple[Message, dict[str, Any]]:
+    """The message in a record, and what is not for the algorithm."""
+    message: Message = {k: torch.from_numpy(a.numpy()) for k, a in content.array_records[ARRAYS].items()}
+    message = {k: v.float() if v.dtype == torch.float16 else v for k, v in message.items()}
+    config = content.config_records[CONFIG]
+    own = {k: v for k, v in config.items() if k.startswith(OWN)}
+    return message | {k: v for k, v in config.items() if k not in own}, own
+
+
+def seal(envelope: Envelope) -> dict[str, Any]:
+    """An envelope as plain values."""
+    return {OWN + name: value for name, value in asdict(envelope).items()}
+
+
+def unseal(own: dict[str, Any]) -> Envelope:
+    """The envelope of a question."""
+    return Envelope(**{spec.name: own[OWN + spec.name] for spec in fields(Envelope)})
+
+
+def weigh(content: RecordDict) -> int:
+    """Bytes of a message as it is handed to Flower: its serialised arrays and its configuration."""
+    arrays = sum(len(a.data) + len(k) for record in content.array_records.values() for k, a in record.items())
+    return arrays + sum(len(json.dumps(dict(record))) for record in content.config_records.values())
+
+
+def digest(message: Message, *more: str) -> str:
+    """A name for a message's content."""
+    result = hashlib.sha256("/".join(more).encode())
+    for key, value in sorted(message.items()):
+        result.update(key.encode())
+        result.update(value.cpu().numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode())
+    return result.hexdigest()[:16]

@@ -1,0 +1,73 @@
+"""Silos on digits, and a grid in this process: every message is answered as by a process that knows nothing else."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import torch
+from flwr.app import Context, RecordDict
+from flwr.app import Message as FlowerMessage
+from flwr.supercore.task_identity import TaskIdentity
+
+import fedtct
+from fedtct.deploy.client_app import Seat, client_app
+
+SILOS = 4
+
+
+def parts(silos: int = SILOS, limit: int = 400) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    data = fedtct.load_dataset("digits")
+    x, y = data.train.x[:limit], data.train.y[:limit]
+    return [(x[i], y[i]) for i in fedtct.partition(y, silos, "classes:2" if silos * 2 >= 8 else "iid", seed=0)]
+
+
+def local(data: list[tuple[torch.Tensor, torch.Tensor]], holdout: float = 0.0) -> list[fedtct.Silo]:
+    return [fedtct.Silo(x, y, holdout=holdout) for x, y in data]
+
+
+def write_npz(path: Path, x: torch.Tensor, y: torch.Tensor) -> Path:
+    np.savez(path, x=x.numpy(), y=y.numpy())
+    return path
+
+
+class InlineGrid:
+    """A grid whose nodes are asked at once. ``gone`` nodes never answer; ``before`` may do harm first."""
+
+    def __init__(
+        self, folder: Path, data: list[tuple[torch.Tensor, torch.Tensor]], holdout: float = 0.0, name: str = "s"
+    ) -> None:
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+        self.seats = {
+            100 + i: Seat(
+                f"{name}{i}",
+                lambda x=x, y=y: fedtct.Silo(x, y, holdout=holdout),
+                folder / f"cache{i}",
+                10**9,
+                "cpu",
+            )
+            for i, (x, y) in enumerate(data)
+        }
+        self.offline: set[int] = set()  # not listed
+        self.gone: set[int] = set()  # listed, but silent
+        self.before: Callable[[FlowerMessage], None] = lambda message: None
+        self.asked: list[tuple[int, str]] = []
+        self._replies: dict[str, FlowerMessage] = {}
+
+    def get_node_ids(self) -> list[int]:
+        return [node for node in self.seats if node not in self.offline]
+
+    def push_messages(self, messages: Iterable[FlowerMessage]) -> list[str]:
+        keys = []
+        for message in messages:
+            node = message.metadata.dst_node_id
+            message.metadata.__dict__["_message_id"] = key = f"m{len(self.asked)}"
+            self.asked.append((node, message.content.config_records["config"]["fedtct.question"]))
+            self.before(message)
+            keys.append(key)
+            if node not in self.gone | self.offline:
+                context = Context(1, node, {}, RecordDict(), {})
+                self._replies[key] = client_app(lambda context: self.seats[context.node_id])(message, context)
+        return keys
+
+    def pull_messages(self, keys: Iterable[str]) -> list[FlowerMessage]:
+        return [self._replies.pop(key) for key in list(keys) if key in self._replies]

@@ -1,0 +1,61 @@
+"""fedtct deploy on the command line: what it writes, and what it says when something is wrong."""
+
+import subprocess
+import sys
+
+import pytest
+
+from fedtct.cli import main
+
+WITHOUT_FLOWER = """
+import sys, importlib.util
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "flwr" else find(name, *rest)
+sys.modules["flwr"] = None
+import fedtct
+from fedtct.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_keys_and_init_make_what_they_say(tmp_path, capsys):
+    assert main(["deploy", "keys", str(tmp_path / "keys"), "--silos", "a, b", "--server", "host:8000"]) == 0
+    assert f"{tmp_path}/keys/a/silo.toml" in capsys.readouterr().out
+    assert main(["deploy", "init", str(tmp_path / "app")]) == 0
+    files = {str(path.relative_to(tmp_path / "app")) for path in (tmp_path / "app").rglob("*") if path.is_file()}
+    app = {f"fedtct_app/{name}" for name in ("__init__.py", "server_app.py", "client_app.py", "run.toml")}
+    assert files == {"pyproject.toml", "README.md"} | app
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("keys keys --silos a,a", "a name of its own"),
+        ("keys keys --silos a --server nowhere", "HOST:PORT"),
+        ("check none.toml", "cannot read none.toml"),
+        ("silo none.toml", "cannot read none.toml"),
+        ("server none", "none/address is missing: make it with fedtct deploy keys"),
+        ("run none", "cannot read none/fedtct_app/run.toml"),
+        ("up --local 0", "at least one silo"),
+    ],
+)
+def test_bad_input_is_refused_in_a_line_and_leaves_nothing(command, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["deploy", *command.split()]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert len(said.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", ["deploy up", "run --engine flower --out run"])
+def test_without_flower_everything_else_works_and_these_say_what_to_install(words, tmp_path):
+    command = [sys.executable, "-c", WITHOUT_FLOWER, *words.split()]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert (result.returncode, result.stderr) == (2, "fedtct: Flower is not installed: pip install 'fedtct[flower]'\n")
+
+
+@pytest.mark.slow
+def test_up_shows_it_in_one_command(tmp_path, capsys):
+    assert main(["deploy", "up", "--local", "3", "--rounds", "1", "--out", str(tmp_path / "demo")]) == 0
+    assert "everything is in" in capsys.readouterr().out

@@ -1,0 +1,175 @@
+"""Real SuperLink and SuperNode processes on loopback, with TLS and node authentication."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from flower_helpers import SILOS, local, parts, write_npz
+
+import fedtct
+from fedtct.deploy import processes
+from fedtct.deploy.app_folder import RUN, make_app
+from fedtct.deploy.check import check_silo
+from fedtct.deploy.keys import make_keys
+from fedtct.deploy.local import LocalDeployment
+from fedtct.deploy.silo_config import SiloConfig
+from fedtct.runs.config import RunConfig
+from fedtct.runs.folder import read_rows
+
+SETTINGS = {"model": "mlp", "local_epochs": 1, "p": 300, "steps": 20, "seed": 0, "device": "cpu"}
+LIMIT = 240.0  # seconds for a run, on a slow and busy machine
+
+
+def app_of(folder: Path, silos: int, server: dict[str, object], **settings: object) -> Path:
+    app = make_app(folder)
+    values = "".join(f"{k} = {json.dumps(v)}\n" for k, v in (SETTINGS | {"silos": silos} | settings).items())
+    table = "".join(f"{k} = {json.dumps(v)}\n" for k, v in ({"round_timeout": 100, "wait": 60} | server).items())
+    (app / RUN).write_text(f"{values}\n[server]\n{table}")
+    return app
+
+
+def data_of(folder: Path, silos: int) -> dict[str, str]:
+    return {f"s{i}": str(write_npz(folder / f"s{i}.npz", x, y)) for i, (x, y) in enumerate(parts(silos))}
+
+
+def until(done, process: subprocess.Popen[bytes], log: Path, seconds: float = LIMIT) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.2)
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """A power cut: the process and all it started, at once."""
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("four")
+    with LocalDeployment(folder / "federation", data_of(folder, SILOS)) as running:
+        yield running
+
+
+@pytest.fixture
+def intruders(deployment, tmp_path):
+    """A SuperNode with a key of its own making, and one without TLS; both try while runs go on."""
+    address = f"127.0.0.1:{deployment.port}"
+    make_keys(tmp_path / "forged", ["s1"], address)
+    forged = tmp_path / "forged" / "s1"
+    (forged / "ca.crt").write_bytes((deployment.server / "ca.crt").read_bytes())
+    wrong_key = processes.supernode(SiloConfig.read(forged / "silo.toml"), forged / "silo.toml", processes.free_port())
+    plain = [wrong_key[0], "--insecure", "--superlink", address, "--port", str(processes.free_port())]
+    started = {}
+    for name, command in {"wrong key": wrong_key, "no TLS": [*plain, "--max-retries", "2"]}.items():
+        log = (tmp_path / f"{name}.log").open("wb")
+        where = processes.environment(tmp_path / name)
+        started[name] = (
+            subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=where),
+            tmp_path / f"{name}.log",
+        )
+    yield started
+    processes.stop([process for process, _ in started.values()])
+
+
+@pytest.mark.parametrize("method", ["fedavg", "tct"])
+def test_the_same_run_gives_the_same_model_and_strangers_are_refused(method, deployment, intruders, tmp_path):
+    settings = {"method": method, "rounds": [1, 1] if method == "tct" else [2]}
+    app = app_of(tmp_path / "app", SILOS, {}, **settings)
+    out, said = tmp_path / "run", []
+    assert deployment.run(app, {"out": str(out)}, said.append), said
+    there = fedtct.Classifier.load(out / "model", device="cpu")
+    here = RunConfig.of(**SETTINGS, **settings).build().fit(local(parts())).model
+    for name, tensor in here._tensors().items():
+        torch.testing.assert_close(there._tensors()[name], tensor, rtol=1e-5, atol=1e-5)
+    answered = [json.loads(line) for line in (out / "silos.jsonl").read_text().splitlines()]
+    assert all(set(line["bytes_up"]) == {"s0", "s1", "s2", "s3"} and not line["missing"] for line in answered)
+    for process, text in intruders.values():
+        assert process.poll() not in (None, 0)
+        assert "SuperNode ID" not in text.read_text()
+    assert not list(deployment.folder.glob("s*/cache/*"))
+
+
+def test_silos_and_server_that_die_are_gone_on_without_and_come_back(tmp_path):
+    app = app_of(tmp_path / "app", 3, {"min_silos": 2, "round_timeout": 45}, method="tct", rounds=[2, 3])
+    log, out = tmp_path / "run.log", tmp_path / "run"
+
+    def asked(question: str) -> list[dict]:
+        lines = (out / "silos.jsonl").read_text().splitlines() if (out / "silos.jsonl").is_file() else []
+        return [line for line in map(json.loads, lines) if line["question"] == question]
+
+    with LocalDeployment(tmp_path / "federation", data_of(tmp_path, 3)) as running:
+        run = running.submit(app, {"out": str(out)}, log)
+        until(lambda: asked("train"), run, log)
+        kill(running.nodes["s2"])  # in stage 1
+        until(lambda: len(asked("train")) == 2, run, log)
+        assert set(asked("train")[1]["missing"]) == {"s2"}
+        until(lambda: asked("regress"), run, log)
+        kill(running.link)  # the server, in stage 2
+        processes.stop([run])
+        running.start_server()
+        running.start_silo("s2")
+        run = running.submit(app, {"resume": str(out)}, log)
+        before = len(asked("regress"))
+        until(lambda: len(asked("regress")) > before, run, log)
+        assert not asked("regress")[-1]["missing"]  # s2 is back, and was told how to build its features
+        kill(running.nodes["s1"])  # in stage 2
+        assert run.wait(LIMIT) == 0, log.read_text()
+    assert set(asked("rate")[-1]["missing"]) == {"s1"}
+    rows = read_rows(out)
+    assert [(row.stage, row.round) for row in rows] == [
+        *(("stage1", n) for n in range(3)),
+        *(("convexify", n) for n in (1, 2)),
+        *(("stage2", n) for n in range(4)),
+    ]
+    losses = [row.train_loss for row in rows if row.stage == "stage2"]
+    assert losses[-1] < losses[0]
+    assert fedtct.Classifier.load(out / "model", device="cpu").kind == "tangent"
+
+
+def test_a_silo_with_data_of_another_shape_is_named_at_the_server(deployment, tmp_path):
+    file, (x, y) = deployment.silo_file("s3"), parts()[3]
+    before = file.read_text()
+    odd = write_npz(tmp_path / "odd.npz", x[..., :7], y)
+    file.write_text(before.replace("s3.npz", "odd.npz").replace(str(deployment.folder.parent / "odd.npz"), str(odd)))
+    said = []
+    try:
+        app = app_of(tmp_path / "app", SILOS, {}, method="fedavg", rounds=[1])
+        assert not deployment.run(app, {"out": str(tmp_path / "run")}, said.append)
+    finally:
+        file.write_text(before)
+    reason = "s3 has samples of shape (1, 8, 7), s0 of (1, 8, 8): they must be alike"
+    assert said == [f"fedtct: stopped: {reason}"]
+    assert not (tmp_path / "run").exists()
+
+
+def test_check_tells_in_words_what_is_right_and_what_is_not(deployment, tmp_path):
+    """Of a silo that is let in; then of one with another CA, a key nobody knows, and no server."""
+    address = f"127.0.0.1:{deployment.port}"
+    processes.stop([deployment.nodes["s0"]])
+    findings = list(check_silo(deployment.silo_file("s0")))
+    assert all(finding.right for finding in findings), findings
+    deployment.start_silo("s0")
+    assert [finding.text.split(":")[0] for finding in findings] == ["data", "key", "server", "TLS", "trust"]
+    make_keys(tmp_path / "forged", ["s1"], address)
+    forged = tmp_path / "forged" / "s1"
+    write_npz(forged / "data.npz", *parts()[0])
+    assert [finding.right for finding in check_silo(forged / "silo.toml")] == [True, True, True, False]
+    (forged / "ca.crt").write_bytes((deployment.server / "ca.crt").read_bytes())
+    (forged / "s1.key").chmod(0o644)
+    assert [finding.right for finding in check_silo(forged / "silo.toml")] == [True, False, True, True]
+    (forged / "s1.key").chmod(0o600)
+    findings = list(check_silo(forged / "silo.toml"))
+    assert [finding.right for finding in findings] == [True, True, True, True, False]
+    assert "does not let this silo in" in findings[-1].text
+    text = (forged / "silo.toml").read_text().replace(address, f"127.0.0.1:{processes.free_port()}")
+    (forged / "silo.toml").write_text(text)
+    (forged / "data.npz").unlink()
+    assert [finding.right for finding in check_silo(forged / "silo.toml")] == [False, True, False]

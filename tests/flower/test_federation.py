@@ -1,0 +1,268 @@
+"""The same algorithms over messages: the same models, whatever happens to silos."""
+
+import time
+
+import pytest
+import torch
+from flower_helpers import InlineGrid, local, parts
+
+import fedtct
+from fedtct.federation import flower
+from fedtct.federation.flower import FlowerFederation, Terms
+
+TCT = fedtct.TCT(
+    "mlp",
+    stage1=fedtct.FedAvg(rounds=1, local_epochs=1),
+    features=fedtct.TangentFeatures(p=300),
+    stage2=fedtct.ScaffoldRegression(rounds=3, steps=20, lr="auto"),
+)
+METHODS = {
+    "fedavg": fedtct.FedAvg("mlp", rounds=2, local_epochs=1),
+    "fedprox": fedtct.FedProx("mlp", rounds=2, local_epochs=1),
+    "scaffold": fedtct.Scaffold("mlp", rounds=3, local_epochs=1),
+    "feddyn": fedtct.FedDyn("mlp", rounds=3, local_epochs=1),
+    "fedadam": fedtct.FedAdam("mlp", rounds=2, local_epochs=1),
+    "tct": TCT,
+    "gradient descent": fedtct.TCT("mlp", TCT.stage1, TCT.features, fedtct.GradientDescent(rounds=2)),
+    "ridge": fedtct.TCT("mlp", TCT.stage1, TCT.features, fedtct.Ridge(d=200, ridge="holdout")),
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch):
+    monkeypatch.setattr(flower, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(flower, "POLL_SECONDS", 0.01)
+
+
+@pytest.fixture
+def grid(tmp_path):
+    return InlineGrid(tmp_path, parts())
+
+
+def over(grid, notes=None, run="run", **terms):
+    note = notes.append if notes is not None else lambda record: None
+    terms = {"silos": len(grid.seats), "wait": 0.0, "round_timeout": 0.2} | terms
+    return FlowerFederation(grid, run, Terms(**terms), note)
+
+
+def assert_same(one, two, tolerance=1e-6):
+    for name, tensor in one.model._tensors().items():
+        torch.testing.assert_close(two.model._tensors()[name], tensor, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_gives_the_model_it_gives_in_this_process(name, tmp_path):
+    data = parts()
+    here = METHODS[name].fit(local(data, holdout=0.2))
+    there = METHODS[name].fit(over(InlineGrid(tmp_path, data, holdout=0.2)))
+    assert_same(here, there)
+    assert [row.train_loss for row in here.history] == pytest.approx([row.train_loss for row in there.history])
+
+
+def test_bytes_are_those_of_the_messages(grid):
+    notes = []
+    fit = METHODS["fedavg"].fit(over(grid, notes))
+    weights = fit.model._tensors()["parameters"].nbytes
+    assert weights < fit.history[1].bytes_up < weights + 2000
+    assert set(notes[0]["bytes_down"]) == set(notes[0]["bytes_up"]) == {"s0", "s1", "s2", "s3"}
+    assert fit.history[1].bytes_up == pytest.approx(sum(notes[1]["bytes_up"].values()) / 4, abs=1)
+
+
+def test_half_precision_halves_the_bytes_and_hardly_changes_the_model(grid, tmp_path):
+    full = METHODS["fedavg"].fit(over(grid))
+    half = METHODS["fedavg"].fit(over(grid, run="half", half=True))
+    assert half.history[1].bytes_up < 0.51 * full.history[1].bytes_up
+    assert_same(full, half, tolerance=2e-2)
+    assert half.model._tensors()["parameters"].dtype == torch.float32
+
+
+def test_half_precision_leaves_scales_and_statistics_alone(grid):
+    full, half = TCT.fit(over(grid)), TCT.fit(over(grid, run="half", half=True))
+    assert half.history[-1].train_accuracy == pytest.approx(full.history[-1].train_accuracy, abs=0.02)
+
+
+def test_the_cache_is_removed_when_the_run_ends(grid, tmp_path):
+    federation = over(grid)
+    TCT.fit(federation)
+    assert list(tmp_path.glob("cache0/run/*"))
+    federation.close()
+    assert not list(tmp_path.glob("cache*/run"))
+
+
+def test_features_are_built_once_and_again_if_the_cache_is_damaged(grid, tmp_path):
+    expected = TCT.fit(local(parts()))
+
+    def harm(message):
+        if message.content.config_records["config"]["fedtct.question"] == "regress" and not harmed:
+            harmed.append(True)
+            for file in tmp_path.glob("cache[01]/run/features.safetensors"):
+                file.write_bytes(b"not a tensor" if "cache0" in str(file) else file.read_bytes()[:1000])
+
+    harmed = []
+    grid.before = harm
+    assert_same(expected, TCT.fit(over(grid)))
+    counts = [sum(asked == (node, "moments") for asked in grid.asked) for node in grid.seats]
+    assert counts == [2, 2, 1, 1]
+
+
+def test_a_silo_that_is_gone_is_left_out_weighted_rightly_and_recorded(grid):
+    notes = []
+    federation = over(grid, notes, min_silos=3)
+    grid.before = lambda message: grid.gone.add(102) if len(grid.asked) > 4 else None  # after "describe"
+    fit = METHODS["fedavg"].fit(federation)
+    others = [part for i, part in enumerate(local(parts())) if i != 2]
+    for index, silo in zip((0, 1, 3), others, strict=True):
+        silo.name = f"s{index}"
+    reference = fedtct.LocalFederation(others, "cpu")
+    for index, silo in zip((0, 1, 3), others, strict=True):
+        silo.index = index
+    session = METHODS["fedavg"].open(over(InlineGrid(grid.seats[100].cache.parent / "x", parts())), "mlp", None, None)
+    reference.use(session.spec)  # pixels are normalised with what all four said at the start
+    weights = session.network.weights()._asdict()
+    for number in range(2):
+        replies = reference.ask("train", METHODS["fedavg"].question(weights, number))
+        weights = {key: replies.average(key) for key in weights}
+    torch.testing.assert_close(fit.model._tensors()["parameters"], weights["parameters"], rtol=1e-5, atol=1e-6)
+    assert len(fit.history[0].silo_accuracies) == 3
+    assert [note["missing"] for note in notes if note["question"] == "train"] == [{"s2": "no answer within 0.2 s"}] * 2
+
+
+def test_below_min_silos_the_run_waits_and_then_stops(grid):
+    grid.before = lambda message: grid.gone.add(101) if len(grid.asked) > 4 else None  # after "describe"
+    start = time.monotonic()
+    with pytest.raises(fedtct.FedtctError, match=r"3 silos answered 'train', at least 4 must; s1: no answer.*resume"):
+        METHODS["fedavg"].fit(over(grid, min_silos=4, wait=0.3))
+    assert time.monotonic() - start >= 0.3
+
+
+def test_a_silo_that_comes_in_time_is_waited_for(grid):
+    grid.offline.add(101)
+
+    def arrive(message):
+        grid.offline.discard(101)
+
+    grid.before = arrive
+    assert_same(METHODS["fedavg"].fit(local(parts())), METHODS["fedavg"].fit(over(grid, wait=5.0)))
+
+
+@pytest.mark.parametrize("left_at", [1, 2])
+def test_scaffold_begins_anew_when_a_silo_leaves_so_that_corrections_sum_to_zero(grid, tmp_path, left_at):
+    """Those who stay go on as if they had been alone from the round after."""
+    method = fedtct.Scaffold("mlp", rounds=1, local_epochs=1)
+    federation = over(grid, min_silos=3)
+    session = method.open(federation, "mlp", None, None)
+    state = method.start(session.network.weights())
+    for number in range(5):
+        if number == left_at:
+            grid.offline.add(103)
+        before = state
+        state, replies = method.round(federation, state, number)
+    assert federation._since == left_at + 1
+    # In the last round corrections of those who are there cancel: the mean of their memories' h is zero.
+    own = []
+    for node in (100, 101, 102):
+        (newest,) = sorted(tmp_path.glob(f"cache{node - 100}/run/memory-4.safetensors"))
+        own.append(flower_memory(newest))
+    shares, steps = replies.weights(), replies.values("steps")
+    h = [
+        o - (before["parameters"] - local) / (m * method.lr)
+        for o, local, m in zip(own, replies.values("parameters"), steps, strict=True)
+    ]
+    total = sum(share * term for share, term in zip(shares, h, strict=True))
+    assert float(total.abs().max()) < 1e-4 * float(h[0].abs().max())
+
+
+def flower_memory(path):
+    from safetensors.torch import load_file
+
+    return load_file(path)["stage1/own"]
+
+
+def test_a_silo_that_comes_back_to_stage_2_is_right(grid, tmp_path):
+    """Gone for a round of a convex problem and back, it ends where everybody was going."""
+    stage2 = fedtct.ScaffoldRegression(rounds=100, steps=200, lr="auto", evaluate_every=1000)
+    method = fedtct.TCT("mlp", TCT.stage1, fedtct.TangentFeatures(p=60), stage2)
+    expected = method.fit(local(parts()))
+
+    def leave(message):
+        asked = [question for _, question in grid.asked]
+        (grid.offline.add if 8 <= asked.count("regress") < 15 else grid.offline.discard)(102)
+
+    grid.before = leave
+    fit = method.fit(over(grid, min_silos=3))
+    assert fit.history[-1].train_loss == pytest.approx(expected.history[-1].train_loss, rel=2e-3)
+    assert sum(question == "regress" for _, question in grid.asked) < 100 * 4
+
+
+def test_a_silo_that_fails_is_named_with_its_reason(grid):
+    seat = grid.seats[101]
+
+    def broken():
+        raise fedtct.FedtctError("the disk with the data is not mounted")
+
+    grid.seats[101] = type(seat)(seat.name, broken, seat.cache, seat.cache_bytes)
+    with pytest.raises(fedtct.FedtctError, match="s1: the disk with the data is not mounted"):
+        METHODS["fedavg"].fit(over(grid))
+
+
+def test_what_a_strange_error_says_does_not_leave_the_silo(grid):
+    seat = grid.seats[101]
+
+    def broken():
+        raise RuntimeError("patient 4711")
+
+    grid.seats[101] = type(seat)(seat.name, broken, seat.cache, seat.cache_bytes)
+    with pytest.raises(fedtct.FedtctError, match="s1: RuntimeError; the silo's log says more") as error:
+        METHODS["fedavg"].fit(over(grid))
+    assert "4711" not in str(error.value)
+
+
+def test_another_shape_is_refused_by_name(tmp_path):
+    data = parts()
+    data[2] = (data[2][0][..., :7], data[2][1])
+    with pytest.raises(fedtct.FedtctError, match=r"s2 has samples of shape \(1, 8, 7\), s0 of \(1, 8, 8\)"):
+        METHODS["fedavg"].fit(over(InlineGrid(tmp_path, data)))
+
+
+def test_a_latecomer_with_another_shape_is_refused_and_the_run_goes_on(tmp_path):
+    data, notes = parts(), []
+    data[3] = (data[3][0][..., :7], data[3][1])
+    grid = InlineGrid(tmp_path, data)
+    grid.offline.add(103)
+
+    def arrive(message):
+        if len(grid.asked) > 4:
+            grid.offline.discard(103)
+
+    grid.before = arrive
+    METHODS["fedavg"].fit(over(grid, notes, silos=3, min_silos=3))
+    assert any("its samples have shape (1, 8, 7)" in note["missing"].get("s3", "") for note in notes)
+
+
+def test_two_silos_of_one_name_are_refused(grid):
+    seat = grid.seats[101]
+    grid.seats[101] = type(seat)("s0", seat.load, seat.cache, seat.cache_bytes)
+    with pytest.raises(fedtct.FedtctError, match=r"s0 \(node 101\): another silo has this name"):
+        METHODS["fedavg"].fit(over(grid))
+
+
+def test_a_latecomer_with_a_name_that_is_taken_is_refused_and_the_run_goes_on(grid):
+    grid.seats[104] = grid.seats[101]
+    grid.offline.add(104)
+    grid.before = lambda message: grid.offline.discard(104) if len(grid.asked) > 4 else None
+    notes = []
+    fit = METHODS["fedavg"].fit(over(grid, notes, silos=4, min_silos=4))
+    assert_same(METHODS["fedavg"].fit(local(parts())), fit)
+    assert any("another silo has this name" in str(note["missing"]) for note in notes)
+
+
+def test_a_model_without_a_name_is_refused(grid):
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    with pytest.raises(fedtct.FedtctError, match="a model must have a name"):
+        fedtct.FedAvg(module, rounds=1).fit(over(grid))
+
+
+@pytest.mark.parametrize("terms", [{"min_silos": 5}, {"min_silos": 0}, {"round_timeout": 0}])
+def test_terms_that_cannot_be_met_are_refused(terms):
+    with pytest.raises(fedtct.FedtctError):
+        Terms(**{"silos": 4, "min_silos": 4} | terms)

@@ -1,0 +1,39 @@
+"""What leaves a silo, as the dry run tells it, is what does."""
+
+import pytest
+from flower_helpers import InlineGrid, parts
+
+from fedtct.cli import main
+from fedtct.deploy.app_folder import RUN, make_app
+from fedtct.deploy.messages import messages
+from fedtct.federation.flower import FlowerFederation, Terms
+from fedtct.runs.config import RunConfig
+
+SETTINGS = {"model": "mlp", "silos": 4, "p": 300, "d": 100, "local_epochs": 1}
+
+
+@pytest.mark.parametrize("stage2", ["scaffold", "ridge"])
+def test_the_bytes_of_a_dry_run_are_those_of_a_run(stage2, tmp_path):
+    config = RunConfig.of(**SETTINGS, method="tct", stage2=stage2, rounds=(2, 1))
+    told = {line.question: line for line in messages(config, (1, 8, 8), 10)}
+    notes = []
+    config.build(10).fit(FlowerFederation(InlineGrid(tmp_path, parts()), "run", Terms(4, 4), notes.append))
+    assert set(told) == {note["question"] for note in notes}
+    for note in notes:
+        line = told[note["question"]]
+        assert line.times == sum(other["question"] == note["question"] for other in notes)
+        if note["question"] != "describe":  # labels differ
+            assert max(note["bytes_up"].values()) == pytest.approx(line.bytes_up, abs=100)
+            assert max(note["bytes_down"].values()) == pytest.approx(line.bytes_down, abs=400)
+
+
+def test_dry_run_prints_a_table_and_starts_nothing(tmp_path, capsys):
+    app = make_app(tmp_path / "app")
+    settings = 'method = "tct"\nmodel = "linear"\nrounds = [7, 1]\nstage2 = "ridge"\nd = 20\nsilos = 2\n'
+    (app / RUN).write_text(settings)
+    assert main(["deploy", "run", str(app), "--dry-run", "--shape", "1,8,8"]) == 0
+    told = capsys.readouterr().out
+    assert "train           7  up" in told
+    assert "s float64[231], t float64[21×10]" in told
+    assert "the sum of features of each class" in told
+    assert main(["deploy", "run", str(app), "--dry-run", "--shape", "large"]) == 2

@@ -1,0 +1,81 @@
+"""The server's side of a deployment: its settings, and going on after a crash."""
+
+import pytest
+import torch
+from flower_helpers import InlineGrid, local, parts
+
+import fedtct
+from fedtct.deploy.server_app import ServerConfig, read_run, serve
+from fedtct.federation import flower
+from fedtct.runs.config import RunConfig
+
+SETTINGS = {"model": "mlp", "local_epochs": 1, "p": 300, "steps": 20, "silos": 4, "device": "cpu"}
+
+
+class Crash(Exception):
+    """The server's process ends, whatever it was doing."""
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch):
+    monkeypatch.setattr(flower, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(flower, "POLL_SECONDS", 0.01)
+
+
+def crash_at(question: str, number: int, silo: int):
+    """Raise when a silo is asked a question for the n-th time; those before it have answered by then."""
+
+    def before(message):
+        if grid_of[0].asked.count((silo, question)) == number:
+            grid_of[0].before = lambda message: None
+            raise Crash
+
+    grid_of: list[InlineGrid] = []
+    return before, grid_of
+
+
+@pytest.mark.parametrize(
+    ("method", "question", "number"),
+    [
+        ("scaffold", "train", 2),
+        ("feddyn", "train", 3),
+        ("tct", "normalise", 1),
+        ("tct", "regress", 1),
+        ("tct", "regress", 3),
+    ],
+)
+def test_a_server_that_crashed_goes_on_and_ends_with_the_same_model(method, question, number, tmp_path):
+    config = RunConfig.of(**SETTINGS, method=method, rounds=(1, 4) if method == "tct" else (4,))
+    expected = config.build().fit(local(parts())).model
+    grid = InlineGrid(tmp_path, parts())
+    grid.before, known = crash_at(question, number, 102)
+    known.append(grid)
+    server = ServerConfig(out=str(tmp_path / "run"), round_timeout=1.0, wait=0.0)
+    with pytest.raises(Crash):
+        serve(grid, config, server)
+    moments = grid.asked.count((100, "moments"))
+    fit = serve(grid, config, server, resume=str(tmp_path / "run"))
+    for name, tensor in expected._tensors().items():
+        torch.testing.assert_close(fit.model._tensors()[name], tensor, rtol=1e-5, atol=1e-6)
+    assert not list(tmp_path.glob("cache*/*"))
+    assert grid.asked.count((100, "moments")) <= moments + 1
+    assert serve(grid, config, server, resume=str(tmp_path / "run")).model.kind == fit.model.kind
+
+
+def test_a_run_toml_is_checked(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text('method = "fedavg"\nrounds = [2]\nsilos = 3\n[server]\nmin_silos = 2\nwire = "fp16"\n')
+    config, server = read_run(file, {"out": "here"})
+    assert (config.method, config.silos, server.min_silos, server.out) == ("fedavg", 3, 2, "here")
+    assert server.terms(3).half
+    for text, message in {
+        "[server]\nwaite = 3": "unknown setting 'waite'",
+        "round = [2]": "did you mean 'rounds'",
+        "[server]\nwire = 'fp8'": "wire must be",
+        "rounds = [": "not valid TOML",
+    }.items():
+        file.write_text(text)
+        with pytest.raises(fedtct.FedtctError, match=message):
+            read_run(file)
+    with pytest.raises(fedtct.FedtctError, match="cannot read"):
+        read_run(tmp_path / "none.toml")

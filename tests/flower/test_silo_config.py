@@ -1,0 +1,79 @@
+"""What a silo.toml may say, and where data may be."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedtct.deploy.silo_config import SiloConfig
+from fedtct.errors import FedtctError
+
+
+def silo(folder, text):
+    (folder / "silo.toml").write_text(f'name = "a"\n{text}\n')
+    return SiloConfig.read(folder / "silo.toml")
+
+
+def test_arrays_in_a_file(tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.zeros((6, 4), np.float32), y=np.arange(6) % 2)
+    loaded = silo(tmp_path, 'data = "data.npz"\nholdout = 0.5').load()
+    assert (len(loaded), len(loaded.held_y), loaded.name) == (3, 3, "a")
+
+
+def test_images_in_folders_named_by_class(tmp_path):
+    for name, count in {"cat": 2, "dog": 3}.items():
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for number in range(count):
+            pixels = np.full((8, 6 + number, 3), 40 * number, np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "images" / name / f"{number}.png")
+    where = 'data = "images"\nclasses = ["bird", "cat", "dog"]\n'
+    loaded = silo(tmp_path, where + "image_size = [8, 8]").load()
+    assert tuple(loaded.x.shape) == (5, 3, 8, 8)
+    assert loaded.y.tolist() == [1, 1, 2, 2, 2]
+    for text, message in {
+        where: "set image_size",
+        'data = "images"': "need classes",
+        'data = "images"\nclasses = ["cat"]': "dog is no class",
+    }.items():
+        with pytest.raises(FedtctError, match=message):
+            silo(tmp_path, text).load()
+
+
+def test_a_function_of_the_silos_own(tmp_path):
+    (tmp_path / "hospital.py").write_text(
+        "import numpy as np\ndef samples():\n    return np.zeros((3, 2), np.float32), np.array([0, 1, 2])\n"
+    )
+    assert len(silo(tmp_path, 'data = "hospital:samples"').load()) == 3
+    for text, message in {"hospital:none": "no hospital:none to import", "nowhere:none": "no nowhere:none"}.items():
+        with pytest.raises(FedtctError, match=message):
+            silo(tmp_path, f'data = "{text}"').load()
+
+
+def test_files_that_hold_objects_or_other_names_are_refused(tmp_path):
+    np.savez(tmp_path / "objects.npz", x=np.array([object()]), y=np.zeros(1, int))
+    np.savez(tmp_path / "names.npz", images=np.zeros((2, 2)), y=np.zeros(2, int))
+    (tmp_path / "text.npz").write_text("hello")
+    for name, message in {
+        "objects": "plain arrays",
+        "names": "arrays x and y",
+        "text": "cannot be read",
+        "none": "cannot",
+    }.items():
+        with pytest.raises(FedtctError, match=message):
+            silo(tmp_path, f'data = "{name}.npz"').load()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('name = "a"', "does not say data"),
+        ('data = "x.npz"', "does not say name"),
+        ('name = "a b"\ndata = "x.npz"', "letters, digits"),
+        ('name = "a"\ndata = 3', "data must not be 3"),
+        ('name = "a"\ndata = "x"\nhold = 1', "unknown setting 'hold'"),
+        ("name = ", "not valid TOML"),
+    ],
+)
+def test_what_a_silo_toml_must_not_say(text, message, tmp_path):
+    (tmp_path / "silo.toml").write_text(text)
+    with pytest.raises(FedtctError, match=message):
+        SiloConfig.read(tmp_path / "silo.toml")
