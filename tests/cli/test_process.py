@@ -15,11 +15,18 @@ OPTIONS = ["--limit", "300", "--silos", "4", "--method", "fedavg", "--rounds", "
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 
 
+def listen_to_ctrl_c() -> None:
+    """A shell's background jobs ignore it, and so would what they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
     def fedtct(*words: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "fedtct", "run", *words]
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True, env=ENVIRONMENT)
+        return subprocess.Popen(
+            command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True, env=ENVIRONMENT, preexec_fn=listen_to_ctrl_c
+        )
 
     # Rounds long enough that there is time to stop it, however busy the machine is.
     process = fedtct(*OPTIONS[:-1], "30", "--out", "a")

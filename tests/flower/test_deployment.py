@@ -97,6 +97,7 @@ def test_the_same_run_gives_the_same_model_and_strangers_are_refused(method, dep
     assert not list(deployment.folder.glob("s*/cache/*"))
 
 
+@pytest.mark.slow  # five minutes, most of them waiting
 def test_silos_and_server_that_die_are_gone_on_without_and_come_back(tmp_path):
     app = app_of(tmp_path / "app", 3, {"min_silos": 2, "round_timeout": 45}, method="tct", rounds=[2, 3])
     log, out = tmp_path / "run.log", tmp_path / "run"
