@@ -3,7 +3,6 @@
 import json
 import secrets
 import time
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -20,7 +19,7 @@ from fedtct.deploy.silo_config import load_npz
 from fedtct.errors import FedtctError
 from fedtct.federation.flower import FlowerFederation, Terms
 from fedtct.history import Checkpoint, Row
-from fedtct.runs.config import RunConfig, check_names
+from fedtct.runs.config import RunConfig, check_names, parse_toml
 from fedtct.runs.folder import RunFolder, write_text
 from fedtct.runs.watcher import Watcher
 
@@ -50,12 +49,7 @@ class ServerConfig:
 
 def read_run(path: Path, overrides: Mapping[str, Any] | None = None) -> tuple[RunConfig, ServerConfig]:
     """The run that a file describes; ``overrides`` are settings of either kind."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FedtctError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FedtctError(f"{path} is not valid TOML: {error}") from error
+    values = parse_toml(path)
     known = {spec.name for spec in fields(ServerConfig)}
     server = values.pop("server", {}) | {k: v for k, v in (overrides or {}).items() if k in known}
     run = values | {k: v for k, v in (overrides or {}).items() if k not in known}

@@ -3,7 +3,6 @@
 import importlib
 import re
 import sys
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedtct.errors import FedtctError
+from fedtct.runs.config import parse_toml
 from fedtct.silo import Silo
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
@@ -42,13 +42,7 @@ class SiloConfig:
     def read(cls, path: str | Path) -> "SiloConfig":
         """The silo that a file describes."""
         path = Path(path).expanduser()
-        try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise FedtctError(f"cannot read {path}: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise FedtctError(f"{path} is not valid TOML: {error}") from error
-        return cls.of(values, path)
+        return cls.of(parse_toml(path), path)
 
     @classmethod
     def of(cls, values: dict[str, Any], path: Path) -> "SiloConfig":

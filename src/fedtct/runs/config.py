@@ -263,15 +263,19 @@ def check_names(given: Mapping[str, Any], where: str) -> None:
 
 def read_toml(path: str | Path) -> dict[str, Any]:
     """The settings in a file, checked by name."""
-    path = Path(path)
+    values = parse_toml(Path(path))
+    check_names(values, str(path))
+    return values
+
+
+def parse_toml(path: Path) -> dict[str, Any]:
+    """What a TOML file holds."""
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FedtctError(f"cannot read {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise FedtctError(f"{path} is not valid TOML: {error}") from error
-    check_names(values, str(path))
-    return values
 
 
 def _toml(value: Any) -> str:
