@@ -11,6 +11,7 @@ from fedtct.cli.compare import compare
 from fedtct.cli.data import data
 from fedtct.cli.demo import demo
 from fedtct.cli.deploy import deploy
+from fedtct.cli.help import Commands
 from fedtct.cli.paper import paper
 from fedtct.cli.run import run
 from fedtct.errors import FedtctError
@@ -20,12 +21,7 @@ ClickException: type[Exception] = typer.BadParameter.__mro__[
     2
 ]  # typer may bring its own click: this is the one it raises
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+app = Commands()
 app.command()(run)
 app.command()(compare)
 app.command()(demo)

@@ -35,7 +35,7 @@ def compare(
     json: Json = False,
     settings: dict[str, Any],
 ) -> None:
-    """Compare methods on the same splits with the same number of rounds; ends with a table and plots.
+    """Compare methods on the same splits, with equal rounds; ends with a table and plots.
 
     \b
     fedtct compare --methods fedavg,scaffold,tct --split classes:1 --seeds 3

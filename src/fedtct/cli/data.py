@@ -14,10 +14,11 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from fedtct.cli.help import Commands
 from fedtct.cli.screen import Screen
 from fedtct.errors import FedtctError
 
-data = typer.Typer(help="Datasets: list, fetch, verify. For example: fedtct data fetch cifar10", rich_markup_mode=None)
+data = Commands(help="Datasets: list, fetch, verify. For example: fedtct data fetch cifar10")
 
 Name = Annotated[str, typer.Argument(help="a dataset", metavar="NAME")]
 Names = Annotated[list[str] | None, typer.Argument(help="datasets [all that are there]", metavar="[NAME]...")]

@@ -8,14 +8,12 @@ from typing import Annotated
 import typer
 
 from fedtct.cli.flower import need_flower
+from fedtct.cli.help import Commands
 from fedtct.cli.output import next_free, print_messages, print_summary
 from fedtct.cli.screen import Screen
 from fedtct.errors import FedtctError
 
-deploy = typer.Typer(
-    help="Across machines, on Flower: keys, init, server, silo, check, run, up. For example: fedtct deploy up",
-    rich_markup_mode=None,
-)
+deploy = Commands(help="Across machines, on Flower. For example: fedtct deploy up")
 
 NewFolder = Annotated[Path, typer.Argument(help="the folder to make", metavar="DIR")]
 Server = Annotated[Path, typer.Option(help="the server's folder, from deploy keys", metavar="DIR")]
@@ -32,7 +30,7 @@ def keys(
     silos: Annotated[str, typer.Option(help="the silos' names", metavar="A,B,C")],
     server: Annotated[str, typer.Option(help="where silos find the server", metavar="HOST:PORT")] = "127.0.0.1:8000",
 ) -> None:
-    """Make the CA, the server's certificate and a key pair a silo; later, add silos to those there are.
+    """Make the server's certificate and a key pair a silo. Later, it adds silos to those there are.
 
     \b
     fedtct deploy keys keys --silos a,b,c --server fl.example.org:8000
@@ -106,7 +104,7 @@ def silo(file: SiloFile) -> None:
 
 @deploy.command()
 def check(file: SiloFile) -> None:
-    """Tell whether a silo's data can be read, and whether silo and server reach and trust each other.
+    """Tell whether a silo can take part: its data, its keys and the way to the server.
 
     \b
     fedtct deploy check silo.toml
@@ -164,7 +162,7 @@ def up(
     rounds: Annotated[int, typer.Option(help="rounds of stage 1", metavar="N")] = 3,
     out: Annotated[Path | None, typer.Option(help="the new folder [under runs/]", metavar="DIR")] = None,
 ) -> None:
-    """See it work: a server and silos on this machine, with TLS and keys, and TCT on digits across them.
+    """See it work on this machine: a server, silos, TLS, keys, and TCT across them.
 
     \b
     fedtct deploy up --local 3

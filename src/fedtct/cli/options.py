@@ -6,7 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
+from fedtct.cli.help import HelpAll
 from fedtct.runs.config import SETTINGS
+
+# What few runs need to change: help shows these with --help-all.
+RARE = {"data_dir", "limit", "weight_decay", "trainable", "init_weights", "evaluate_every", "mu", "alpha", "server_lr"}
+RARE |= {"normalize", "steps", "stage2_lr", "ridge", "d"}
 
 
 def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -17,12 +22,13 @@ def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[...
     names = [name for name in SETTINGS if name not in without]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        def wrapped(**values: Any) -> None:
+        def wrapped(help_all: bool = False, **values: Any) -> None:
             settings = {name: values.pop(name) for name in names}
             command(**values, settings={k: v for k, v in settings.items() if v is not None})
 
         own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "settings"]
-        parameters = [*own, *map(_parameter, names)]
+        help_all = inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=HelpAll)
+        parameters = [*own, *map(_parameter, names), help_all]
         wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
         return wrapped
@@ -33,12 +39,12 @@ def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[...
 def _parameter(name: str) -> inspect.Parameter:
     spec = SETTINGS[name]
     flag = "--" + name.replace("_", "-")
-    text = spec.metadata["help"] + _default(spec.default)
+    shared = {"help": spec.metadata["help"] + _default(spec.default), "hidden": name in RARE, "show_default": False}
     if spec.type == "bool":
-        option = typer.Option(f"{flag}/--no-{flag[2:]}", help=text, show_default=False)
+        option = typer.Option(f"{flag}/--no-{flag[2:]}", **shared)
         annotation: Any = Annotated[bool | None, option]
     else:
-        option = typer.Option(flag, help=text, metavar=spec.metadata["metavar"], show_default=False)
+        option = typer.Option(flag, metavar=spec.metadata["metavar"], **shared)
         annotation = Annotated[str | None, option]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 

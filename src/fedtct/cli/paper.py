@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedtct.cli.help import Commands
 from fedtct.errors import FedtctError
 
 if TYPE_CHECKING:
     from fedtct.paper.protocol import Run
 
-paper = typer.Typer(
-    help="The paper's tables and figures. For example: fedtct paper list", rich_markup_mode=None, no_args_is_help=True
-)
+paper = Commands(help="The paper's tables and figures. For example: fedtct paper list", no_args_is_help=True)
 
 RESULTS = Path("results/paper")
 ResultsDir = Annotated[Path, typer.Option("--results", help="where results are", metavar="DIR")]
@@ -24,7 +23,7 @@ ResultsDir = Annotated[Path, typer.Option("--results", help="where results are",
 def list_(
     part: Annotated[str, typer.Argument(help="a table or figure", metavar="[PART]")] = "", results: ResultsDir = RESULTS
 ) -> None:
-    """Every table and figure and how much of it has results; of one part, every cell or curve.
+    """List tables and figures and how much of them is done; of one, every cell or curve.
 
     \b
     fedtct paper list
@@ -60,7 +59,7 @@ def run(
     state: Annotated[Path, typer.Option(help="where runs are kept to go on", metavar="DIR")] = Path("runs/paper"),
     results: ResultsDir = RESULTS,
 ) -> None:
-    """Run a table or figure, or some of its cells; what has a result is not run again.
+    """Run a table or figure, or some cells of it; what has a result is not run again.
 
     \b
     fedtct paper run table2 --only cifar10/classes:2/tct --scale half

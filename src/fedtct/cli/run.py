@@ -37,7 +37,7 @@ def run(
     engine: Engine = "local",
     settings: dict[str, Any],
 ) -> None:
-    """Train across silos and keep everything in a folder: settings, metrics, checkpoints, model, plots.
+    """Train across silos, and keep everything in a folder that can be gone on with.
 
     \b
     fedtct run --dataset fashion-mnist --split classes:2 --method tct --rounds 20,20 --out runs/a
