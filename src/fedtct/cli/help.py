@@ -1,11 +1,13 @@
 """Help that fits on a screen: plain text, what most people need first, the rest on request."""
 
-from typing import Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 WIDTH = 100
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Command(TyperCommand):
@@ -31,7 +33,7 @@ class Commands(typer.Typer):
         context = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
         super().__init__(cls=Group, rich_markup_mode=None, add_completion=False, context_settings=context, **more)
 
-    def command(self, name: str | None = None, **more: Any) -> Any:
+    def command(self, name: str | None = None, **more: Any) -> Callable[[Function], Function]:
         """Add a command."""
         return super().command(name, cls=Command, **more)
 
