@@ -55,7 +55,7 @@ def stage1(model: str, augment: str, precision: str) -> dict[str, object]:
     assert trainer is not None
     one_by_one = images / seconds(lambda: fed.ask("train", message), 1)
     row = {"what": "stage 1", "model": model, "precision": precision, "augment": augment}
-    row |= {"images_per_second": round(together), "eager_loop": round(one_by_one), "captured": trainer.captures}
+    row |= {"images_per_second": round(together), "eager_loop": round(one_by_one), "captured": bool(trainer.losses)}
     print(row, flush=True)
     return row
 

@@ -2,8 +2,9 @@
 
 import ctypes
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -24,34 +25,41 @@ class Dots:
     def write(self, out: Tensor) -> None:
         """Compute them into ``out``, (samples, entries), whose rows may lie apart."""
         g, x = self.g.flatten(1).contiguous(), self.x.flatten(1).contiguous()
-        library = _library() if g.device.type == "cpu" else None
-        if library is not None and g.dtype == x.dtype == out.dtype and g.dtype in _NAMES and out.stride(1) == 1:
-            self._write_compiled(library, g, x, out)
-        else:
-            self._write_plainly(g, x, out)
-
-    def _write_compiled(self, library: ctypes.CDLL, g: Tensor, x: Tensor, out: Tensor) -> None:
-        g_at, x_at = self.g_at.int(), self.x_at.int()
-        arrays = [ctypes.c_void_p(t.data_ptr()) for t in (g, x, g_at, x_at, out)]
-        sizes = [len(g), len(g_at), self.length, g.shape[1], x.shape[1], out.stride(0)]
-        getattr(library, _NAMES[g.dtype])(*arrays, *map(ctypes.c_int64, sizes), torch.get_num_threads())
-
-    def _write_plainly(self, g: Tensor, x: Tensor, out: Tensor) -> None:
-        steps = torch.arange(self.length, device=g.device)
-        block = max(1, GATHERED // (len(g) * self.length))
-        for start in range(0, len(self.g_at), block):
-            part = slice(start, start + block)
-            pieces = (g[:, self.g_at[part, None] + steps], x[:, self.x_at[part, None] + steps])
-            out[:, part] = (pieces[0] * pieces[1]).sum(2)
+        simple = g.dtype == x.dtype == out.dtype and g.dtype in _C_NAMES and out.stride(1) == 1
+        kernel = fast_kernel(g.device.type) if simple else plain_kernel
+        kernel(g, x, self.g_at, self.x_at, self.length, out)
 
 
-_NAMES = {torch.float32: "dots_float", torch.float64: "dots_double"}
+Kernel = Callable[[Tensor, Tensor, Tensor, Tensor, int, Tensor], None]  # g, x, g_at, x_at, length, out
 
 
 @cache
-def _library() -> ctypes.CDLL | None:
-    """The compiled form, if the installation had a C compiler to make it with."""
-    spec = importlib.util.find_spec("fedtct.tangent._dots")
-    if spec is None or spec.origin is None:
-        return None
-    return ctypes.CDLL(spec.origin)
+def fast_kernel(device: str) -> Kernel:
+    """In C on a processor and in Triton on a GPU; plain where the installation has no compiler or no Triton."""
+    if device == "cpu":
+        spec = importlib.util.find_spec("fedtct.tangent._dots")
+        return partial(_c_kernel, ctypes.CDLL(spec.origin)) if spec is not None else plain_kernel
+    if device == "cuda" and importlib.util.find_spec("triton") is not None:
+        from fedtct.tangent.dots_triton import triton_kernel
+
+        return triton_kernel
+    return plain_kernel
+
+
+def plain_kernel(g: Tensor, x: Tensor, g_at: Tensor, x_at: Tensor, length: int, out: Tensor) -> None:
+    """In torch alone: gather the pieces, some at a time, and multiply."""
+    steps = torch.arange(length, device=g.device)
+    block = max(1, GATHERED // (len(g) * length))
+    for start in range(0, len(g_at), block):
+        part = slice(start, start + block)
+        out[:, part] = (g[:, g_at[part, None] + steps] * x[:, x_at[part, None] + steps]).sum(2)
+
+
+_C_NAMES = {torch.float32: "dots_float", torch.float64: "dots_double"}
+
+
+def _c_kernel(library: ctypes.CDLL, g: Tensor, x: Tensor, g_at: Tensor, x_at: Tensor, length: int, out: Tensor) -> None:
+    g_at, x_at = g_at.int(), x_at.int()
+    arrays = [ctypes.c_void_p(t.data_ptr()) for t in (g, x, g_at, x_at, out)]
+    sizes = [len(g), len(g_at), length, g.shape[1], x.shape[1], out.stride(0)]
+    getattr(library, _C_NAMES[g.dtype])(*arrays, *map(ctypes.c_int64, sizes), torch.get_num_threads())

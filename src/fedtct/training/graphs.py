@@ -2,22 +2,34 @@
 
 At batch size 64 a step is dozens of kernels too small to fill a GPU, launched slower than they run. A silo's step is
 therefore captured once as a CUDA graph, and the silos' graphs are replayed side by side. The graph reads its batch from
-memory: the order of the whole round lies on the device and a counter there says how far it is.
+memory: the order of the whole round lies on the device and a counter there says how far it is. Where a round is long,
+the loss is compiled first, which joins small kernels into fewer.
 """
 
 import itertools
 import warnings
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedtct.models import Network, NetworkSpec, Weights
-from fedtct.training.local_update import Job, batch_loss, draw_epochs, local_update
+from fedtct.training.local_update import Job, batch, batch_loss, draw_epochs, local_update
+from fedtct.training.slices import streams_for
 
 WARM_UP_STEPS = 3
 STEPS_A_GRAPH = 4  # launching a graph costs the host time: several steps share it
+COMPILE_FROM = 1000  # steps of a round over all silos: compiling takes some seconds, once
+
+Loss = Callable[[Network, Tensor, Tensor], Tensor]
+
+
+@cache
+def _compiled_loss() -> Loss:
+    loss: Loss = torch.compile(batch_loss, dynamic=False)
+    return loss
 
 
 class GraphTrainer:
@@ -26,26 +38,31 @@ class GraphTrainer:
     def __init__(self, spec: NetworkSpec, device: torch.device, precision: torch.dtype | None) -> None:
         self.build: Callable[[], Network] = lambda: spec.build(device, precision=precision, channels_last=True)
         self.silos: dict[int, _GraphedSilo] = {}
-        self.captures = True
+        self.losses: list[Loss] | None = None  # ways to compute the loss in a graph, the best first
 
     def train(self, jobs: list[Job]) -> list[Weights]:
         """The weights each job ends with."""
-        if self.captures:
+        if self.losses is None:
+            steps = sum(job.plan.steps(len(job.y)) for job in jobs)
+            self.losses = [_compiled_loss(), batch_loss] if steps >= COMPILE_FROM else [batch_loss]
+        while self.losses:
             try:
-                return self._side_by_side(jobs)
+                return self._side_by_side(jobs, self.losses[0])
             except RuntimeError as error:
-                reason = str(error).splitlines()[0]
-                warnings.warn(f"the model's step cannot be captured ({reason}): training step by step", stacklevel=2)
+                lost = "captured: training step by step" if self.losses.pop(0) is batch_loss else "compiled"
+                warnings.warn(f"the model's step cannot be {lost} ({str(error).splitlines()[0]})", stacklevel=2)
                 torch.cuda.synchronize()
-                self.captures, self.silos = False, {}
+                self.silos = {}
         plain = self.build()
         return [local_update(plain, job) for job in jobs]
 
-    def _side_by_side(self, jobs: list[Job]) -> list[Weights]:
-        for job in jobs:
-            silo = self.silos.get(job.index)
-            if silo is None or not silo.fits(job):
-                self.silos[job.index] = _GraphedSilo(self.build(), job)
+    def _side_by_side(self, jobs: list[Job], loss: Loss) -> list[Weights]:
+        known = [job.index in self.silos and self.silos[job.index].fits(job) for job in jobs]
+        if not all(known):
+            streams = streams_for([len(job.y) for job in jobs], jobs[0].x.device)
+            for job, stream, is_known in zip(jobs, streams, known, strict=True):
+                if not is_known:
+                    self.silos[job.index] = _GraphedSilo(self.build(), job, loss, stream)
         working = [self.silos[job.index] for job in jobs]
         for silo, job in zip(working, jobs, strict=True):
             silo.begin(job)
@@ -77,9 +94,10 @@ def _runs(sizes: list[int]) -> list[_Run]:
 class _GraphedSilo:
     """One silo's network, buffers and captured steps: one for full batches, one for the last of an epoch."""
 
-    def __init__(self, network: Network, job: Job) -> None:
+    def __init__(self, network: Network, job: Job, loss: Loss, stream: torch.cuda.Stream) -> None:
         self.network, self.plan, self.x, self.y = network, job.plan, job.x, job.y
-        self.stream = torch.cuda.Stream(network.device)
+        self.loss, self.stream = loss, stream
+        _stop_counting_batches(network.module)
         places = job.plan.epochs * len(job.y)
         self.order = torch.zeros(places, dtype=torch.long, device=network.device)
         drawn = draw_epochs(1, job.plan, 0)[0].changes
@@ -136,8 +154,9 @@ class _GraphedSilo:
         places = (self.place + window) % len(self.order)
         changes = None if self.changes is None else self.changes[places]
         parameters: list[Tensor] = [p for p in self.network.module.parameters() if p.requires_grad]
-        loss = batch_loss(self.network, job, self.order[places], changes)
-        gradients = torch.autograd.grad(loss, parameters)
+        # The last batch of an epoch has its own size in every silo: compiling each would take longer than it saves.
+        loss = self.loss if len(window) == self.plan.batch_size else batch_loss
+        gradients = torch.autograd.grad(loss(self.network, *batch(job, self.order[places], changes)), parameters)
         with torch.no_grad():
             self._descend(parameters, list(gradients))
             self.place += len(window)
@@ -157,3 +176,10 @@ class _GraphedSilo:
         """The pieces of a vector that belong to parameters in training."""
         parameters = self.network.module.parameters()
         return [v for v, p in zip(self.network.views(flat), parameters, strict=True) if p.requires_grad]
+
+
+def _stop_counting_batches(module: nn.Module) -> None:
+    """BatchNorm with a fixed momentum counts batches for nobody, at a kernel a layer and step."""
+    for layer in module.modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.momentum is not None:
+            layer.num_batches_tracked = None

@@ -87,13 +87,18 @@ def draw_epochs(samples: int, plan: LocalPlan, seed: int) -> list[Epoch]:
     return epochs
 
 
-def batch_loss(network: Network, job: Job, indices: Tensor, changes: Tensor | None) -> Tensor:
-    """Cross-entropy of a batch."""
+def batch(job: Job, indices: Tensor, changes: Tensor | None) -> tuple[Tensor, Tensor]:
+    """These of a job's samples, augmented, and their labels."""
     images = job.x[indices]
     augmentation = AUGMENTATIONS[job.plan.augment]
     if augmentation is not None and changes is not None:
         images = augmentation.apply(images, changes)
-    return F.cross_entropy(network(images), job.y[indices])
+    return images, job.y[indices]
+
+
+def batch_loss(network: Network, x: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy of a batch."""
+    return F.cross_entropy(network(x), y)
 
 
 def local_update(network: Network, job: Job) -> Weights:
@@ -112,7 +117,7 @@ def local_update(network: Network, job: Job) -> Weights:
             order = epoch.order.to(device).split(sizes)
             changes = epoch.changes.to(device).split(sizes) if epoch.changes is not None else [None] * len(sizes)
             for indices, change in zip(order, changes, strict=True):
-                loss = batch_loss(network, job, indices, change)
+                loss = batch_loss(network, *batch(job, indices, change))
                 network.gradient.zero_()
                 loss.backward()
                 _step(network, plan, terms)
