@@ -11,19 +11,20 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from fedtct.data.samples import as_samples
 from fedtct.errors import FedtctError
 from fedtct.federation import pick_device
 from fedtct.history import History
-from fedtct.models import NetworkSpec, Weights
-from fedtct.silo import as_samples
+from fedtct.models import Model, NetworkSpec, Weights, build_own
 from fedtct.tangent import Normaliser, Recipe, TangentMap
+from fedtct.tasks import Answers, Names, Regression
 
 BATCH = 500
 TENSORS, RECORD = "model.safetensors", "model.json"
 
 
 class Classifier(ABC):
-    """Samples to classes."""
+    """Samples to classes; or to numbers, if that is what the silos hold."""
 
     kind: str
     spec: NetworkSpec
@@ -42,22 +43,35 @@ class Classifier(ABC):
     def _from(cls, spec: NetworkSpec, tensors: dict[str, Tensor], record: dict[str, Any], device: torch.device) -> Self:
         """The classifier that was saved as these."""
 
+    def scores(self, x: Any) -> Tensor:
+        """A score for each output, one row a sample; batches, so that any number of samples fits."""
+        return self._scores_of(self.spec.inputs.encode(x, "x"))
+
     @torch.no_grad()
-    def scores(self, x: Tensor | np.ndarray[Any, Any]) -> Tensor:
-        """A score for each class, one row a sample; batches, so that any number of samples fits."""
-        x = torch.as_tensor(x)
-        self.spec.inputs.check(x, "x")
-        parts = [self._batch_scores(batch.to(self.device)).cpu() for batch in x.split(BATCH)]
+    def _scores_of(self, x: Tensor) -> Tensor:
+        try:
+            parts = [self._batch_scores(batch.to(self.device)).cpu() for batch in x.split(BATCH)]
+        except IndexError as error:  # a token that an embedding does not know
+            raise FedtctError(f"the model cannot take these samples: {error}") from error
         return torch.cat(parts) if len(x) else torch.zeros(0, self.spec.num_classes)
 
-    def predict(self, x: Tensor | np.ndarray[Any, Any]) -> Tensor:
-        """The class of each sample."""
-        return self.scores(x).argmax(1)
+    def predict(self, x: Any) -> Answers:
+        """The class of each sample: a tensor of labels, or an array of names; of a regression, a tensor of numbers."""
+        return self.spec.task.decode(self.scores(x))
 
-    def score(self, x: Tensor | np.ndarray[Any, Any], y: Tensor | np.ndarray[Any, Any] | list[int]) -> float:
-        """Accuracy: the share of samples whose class is right."""
-        x, y = as_samples(x, y, "score(x, y)")
-        return float((self.predict(x) == y).double().mean())
+    def score(self, x: Any, y: Any) -> float:
+        """Accuracy, the share of samples whose class is right; of a regression, R²."""
+        x, y = self.spec.encode(*as_samples(x, y, "score(x, y)"), "score(x, y)")
+        found = self.spec.task.squared_score(self._scores_of(x), y)
+        return found.r2 if isinstance(self.spec.task, Regression) else found.accuracy
+
+    @property
+    def classes(self) -> Names:
+        """The classes in the order of their scores: by name, or numbers from 0."""
+        task = self.spec.task
+        if isinstance(task, Regression):
+            raise FedtctError("this model predicts numbers: it has no classes")
+        return task.labels() if task.names else np.arange(self.spec.num_classes)
 
     def save(self, folder: str | Path) -> None:
         """Write the model to a folder: tensors as safetensors, the rest as JSON."""
@@ -68,8 +82,10 @@ class Classifier(ABC):
         (folder / RECORD).write_text(json.dumps(self._record(), indent=2) + "\n")
 
     @classmethod
-    def load(cls, folder: str | Path, model: nn.Module | None = None, device: torch.device | str = "auto") -> Self:
-        """A model that ``save`` wrote. One made from an nn.Module of your own needs such a module as ``model``."""
+    def load(cls, folder: str | Path, model: Model | None = None, device: torch.device | str = "auto") -> Self:
+        """A model that ``save`` wrote. One made from an nn.Module of your own needs such a module as ``model``,
+        or the function that makes it.
+        """
         folder = Path(folder)
         if not (folder / RECORD).is_file() or not (folder / TENSORS).is_file():
             raise FedtctError(f"{folder} holds no saved model: {RECORD} and {TENSORS} must be there")
@@ -80,6 +96,8 @@ class Classifier(ABC):
             raise FedtctError(
                 f"{folder} was made from a model of your own ({record['class']}): give one to load, as model="
             )
+        if model is not None and not isinstance(model, str | nn.Module):
+            model = build_own(model, tuple(record["inputs"]["shape"]), record["num_classes"])
         spec = NetworkSpec.from_record(record, model)
         kind = next(k for k in (NetworkClassifier, TangentClassifier) if k.kind == record["kind"])
         return kind._from(spec, load_file(folder / TENSORS), record, pick_device(device))  # type: ignore[return-value]

@@ -1,13 +1,14 @@
 """What happened, a row a round, and the journal that keeps it so that a run can go on after a stop."""
 
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from fedtct.federation import Cost, Replies
-from fedtct.training import Score, add
+from fedtct.tasks import Score, add
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +21,8 @@ class Row:
     """The model after so many rounds of a stage, and what the round that made it cost.
 
     Accuracies are shares from 0 to 1. Train scores are the silos' own, on the data they train on; a silo's accuracy is
-    on what it held out, or on its training data if it holds nothing out. Bytes are a silo's, up and down.
+    on what it held out, or on its training data if it holds nothing out. Bytes are a silo's, up and down. A regression
+    has R² in place of accuracies, and the root mean squared error; its losses are mean squared errors.
     """
 
     stage: str
@@ -35,29 +37,52 @@ class Row:
     bytes_down: int = 0
     bytes_up: int = 0
     seconds: float = 0.0
+    train_r2: float | None = None
+    test_r2: float | None = None
+    holdout_r2: float | None = None
+    worst_silo_r2: float | None = None
+    silo_r2s: tuple[float, ...] = ()
+    train_rmse: float | None = None
+    test_rmse: float | None = None
+    holdout_rmse: float | None = None
+
+    @property
+    def regression(self) -> bool:
+        """Whether numbers are learnt, not classes."""
+        return self.train_r2 is not None or self.test_r2 is not None
+
+    def rating(self, of: str) -> float | None:
+        """How good the model is on "train", "test" or "holdout" data, or for the "worst_silo": accuracy or R²."""
+        found: float | None = getattr(self, f"{of}_{'r2' if self.regression else 'accuracy'}")
+        return found
 
     @classmethod
     def of(cls, stage: str, number: int, cost: Cost, replies: Replies | None, test: Score | None) -> "Row":
         """Put a row together from what the silos and the test set say about a model."""
-        train = replies.scores() if replies else None
-        held = replies.scores("held_") if replies else None
+        train, held = (replies.scores(which) if replies else None for which in ("", "held_"))
         everyone_holds_out = bool(held) and all(s.samples for s in held or ())
-        own = held if everyone_holds_out else train
-        accuracies = tuple(s.accuracy for s in own or ())
-        return cls(
-            stage,
-            number,
-            train_accuracy=add(train).accuracy if train else None,
-            train_loss=add(train).mean_loss if train else None,
-            test_accuracy=test.accuracy if test else None,
-            test_loss=test.mean_loss if test else None,
-            holdout_accuracy=add(held).accuracy if held and add(held).samples else None,
-            worst_silo_accuracy=min(accuracies) if accuracies else None,
-            silo_accuracies=accuracies,
-            bytes_down=cost.bytes_down,
-            bytes_up=cost.bytes_up,
-            seconds=cost.seconds,
-        )
+        own = (held if everyone_holds_out else train) or []
+        sums = {"train": add(train or []), "holdout": add(held or []), "test": test or add([])}
+        there = {name: score for name, score in sums.items() if score.samples}
+        numbers = any(score.spread for score in there.values())
+        kind = "r2" if numbers else "accuracy"
+        values: dict[str, Any] = {f"{name}_{kind}": getattr(score, kind) for name, score in there.items()}
+        values |= {f"{name}_loss": score.mean_loss for name, score in there.items() if name != "holdout"}
+        if numbers:
+            values |= {f"{name}_rmse": score.rmse for name, score in there.items()}
+        if own:
+            every = tuple(getattr(score, kind) for score in own)
+            worst = min((value for value in every if value == value), default=math.nan)  # R² may be no number
+            values |= {f"worst_silo_{kind}": worst, "silo_r2s" if numbers else "silo_accuracies": every}
+        return cls(stage, number, bytes_down=cost.bytes_down, bytes_up=cost.bytes_up, seconds=cost.seconds, **values)
+
+
+REGRESSION_FIELDS = tuple(field.name for field in fields(Row) if "_r2" in field.name or "_rmse" in field.name)
+
+
+def as_plain(row: Row) -> dict[str, Any]:
+    """A row's fields; without those of a regression if it is of none."""
+    return {name: v for name, v in asdict(row).items() if row.regression or name not in REGRESSION_FIELDS}
 
 
 class History(Sequence[Row]):
@@ -85,10 +110,12 @@ class History(Sequence[Row]):
         return sum(row.bytes_up + row.bytes_down for row in self)
 
     def to_pandas(self) -> "pd.DataFrame":
-        """A table of the rows."""
+        """A table of the rows: with accuracies, or for a regression with R² and root mean squared errors."""
         import pandas as pd
 
-        return pd.DataFrame([asdict(row) for row in self])
+        table = pd.DataFrame([as_plain(row) for row in self])
+        numbers = any(row.regression for row in self)
+        return table.drop(columns=[name for name in table if "accurac" in str(name)]) if numbers else table
 
 
 @dataclass(frozen=True)

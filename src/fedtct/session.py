@@ -9,16 +9,19 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
+from fedtct.agreement import agree
+from fedtct.data.samples import as_samples
 from fedtct.errors import FedtctError
 from fedtct.federation import Federation, LocalFederation, Replies
 from fedtct.history import Checkpoint, Journal, Row, State
-from fedtct.models import InputSpec, Network, NetworkSpec, head_size
+from fedtct.models import Model, Network, NetworkSpec, build_own, head_size
 from fedtct.models.pretrained import read_state_dict, stem_of
-from fedtct.silo import Silo, as_samples
-from fedtct.training import Score
+from fedtct.silo import Silo
+from fedtct.tasks import Score
 
-Silos = Sequence[Silo] | Federation
+Silos = Sequence[Silo | Dataset[Any] | tuple[Any, Any]] | Federation
 
 
 class Test(NamedTuple):
@@ -43,9 +46,9 @@ class Session:
     def open(
         cls,
         silos: Silos,
-        model: str | nn.Module | None,
+        model: Model | None,
         *,
-        test: tuple[Tensor, Tensor] | None = None,
+        test: tuple[Any, Any] | None = None,
         journal: Journal | None = None,
         head: str | None = None,
         init_weights: str | Path | None = None,
@@ -65,14 +68,18 @@ class Session:
         descriptions = federation.ask("describe", {})
         if isinstance(model, nn.Module):
             num_classes = head_size(model, head)
-        inputs, num_classes = agree(descriptions, num_classes)
-        spec = NetworkSpec(model, inputs, num_classes, head, stem_of(state) if state else "small")
+        agreed = agree(descriptions.messages, num_classes)
+        if not isinstance(model, str | nn.Module):
+            model = build_own(model, agreed.inputs.shape, agreed.outputs, seed)
+        spec = NetworkSpec(
+            model, agreed.inputs, agreed.outputs, head, stem_of(state) if state else "small", agreed.task
+        )
         federation.use(spec)
         device = federation.device if isinstance(federation, LocalFederation) else torch.device("cpu")
         precision = federation.precision if isinstance(federation, LocalFederation) else None
         channels_last = device.type == "cuda"
         network = spec.build(device, seed=seed, state=state, precision=precision, channels_last=channels_last)
-        check_outputs(network, num_classes)
+        check_outputs(network, agreed.outputs, agreed.span)
         held_out = all(descriptions.values("held"))
         session = cls(federation, spec, network, journal or Journal(), None, held_out)
         session.test = session.check_test(test)
@@ -83,58 +90,29 @@ class Session:
         if not self.held_out:
             raise FedtctError(f"{purpose} needs held-out samples to judge by: give every silo holdout=0.1, say")
 
-    def check_test(self, test: tuple[Tensor, Tensor] | None) -> Test | None:
+    def check_test(self, test: tuple[Any, Any] | None) -> Test | None:
         """Test data, refused if it does not look like the silos'."""
         if test is None:
             return None
-        x, y = as_samples(*test, "the test data")
-        self.spec.inputs.check(x, "the test data")
-        if int(y.max()) >= self.spec.num_classes:
-            raise FedtctError(f"the test data has label {int(y.max())}, the silos only {self.spec.num_classes} classes")
+        x, y = self.spec.encode(*as_samples(*test, "the test data"), "the test data")
         return Test(x.to(self.network.device), y.to(self.network.device))
 
 
-def agree(descriptions: Replies, num_classes: int | None) -> tuple[InputSpec, int]:
-    """The inputs and the number of classes that all silos share; refused if a silo is of another kind."""
-    first = descriptions.messages[0]
-    shape, kind = tuple(first["shape"].tolist()), first["kind"]
-    if num_classes is None:
-        num_classes = 1 + max(int(labels.max()) for labels in descriptions.values("labels"))
-    for index, silo in enumerate(descriptions.messages):
-        other, label = tuple(silo["shape"].tolist()), int(silo["labels"].max())
-        whose, the_first = silo.get("name", f"silo {index}"), first.get("name", "silo 0")
-        if label >= num_classes:
-            raise FedtctError(f"{whose} has label {label}, but there are {num_classes} classes, counted from 0")
-        if other != shape:
-            raise FedtctError(f"{whose} has samples of shape {other}, {the_first} of {shape}: they must be alike")
-        if silo["kind"] != kind:
-            raise FedtctError(f"{whose} holds {silo['kind']} samples, {the_first} {kind}: they must be alike")
-    if num_classes < 2:
-        raise FedtctError("all silos together have a single class, 0: there is nothing to learn")
-    if kind != "pixels":
-        return InputSpec(shape, getattr(torch, kind)), num_classes
-    count = sum(descriptions.values("pixels"))
-    total, square = sum(descriptions.values("sum")), sum(descriptions.values("square_sum"))
-    mean = total.double() / count
-    std = (square.double() / count - mean.square()).clamp_min(0).sqrt()
-    std = torch.where(std > 0, std, 255.0)
-    return (
-        InputSpec(shape, torch.uint8, tuple((mean / 255).tolist()), tuple((std / 255).tolist())),
-        num_classes,
-    )
-
-
 @torch.no_grad()
-def check_outputs(network: Network, num_classes: int) -> None:
-    """Refuse a model that cannot take the silos' samples or does not give a logit for each class."""
+def check_outputs(network: Network, outputs: int, span: tuple[int, int]) -> None:
+    """Refuse a model that cannot take samples such as the silos', or gives something else than its outputs."""
     inputs = network.inputs
     network.module.eval()
-    try:
-        shape = tuple(network(torch.zeros(1, *inputs.shape, dtype=inputs.dtype)).shape)
-    except Exception as error:
-        raise FedtctError(f"the model cannot take {inputs.dtype} samples of shape {inputs.shape}: {error}") from error
-    if shape != (1, num_classes):
-        raise FedtctError(f"the model gives {shape} for one sample, not (1, {num_classes}): a logit for each class")
+    for value in span:
+        try:
+            shape = tuple(network(torch.full((1, *inputs.shape), value, dtype=inputs.dtype)).shape)
+        except Exception as error:
+            of = f" from {span[0]} to {span[1]}" if any(span) else ""
+            raise FedtctError(
+                f"the model cannot take {inputs.dtype} samples of shape {inputs.shape}{of}: {error}"
+            ) from error
+        if shape != (1, outputs):
+            raise FedtctError(f"the model gives {shape} for one sample, not (1, {outputs}): a number for each output")
 
 
 @dataclass(frozen=True)
@@ -190,8 +168,8 @@ def _diverged(row: Row) -> bool:
 
 
 def _best(at: Checkpoint, row: Row) -> dict[str, Any]:
-    """The best state so far by accuracy on held-out samples; the earlier one if equal, and none that diverged."""
-    accuracy = row.holdout_accuracy
+    """The best state so far by its score on held-out samples; the earlier one if equal, and none that diverged."""
+    accuracy = row.rating("holdout")
     if accuracy is not None and not _diverged(row) and (not at.best or accuracy > at.best["accuracy"]):
         return {"accuracy": accuracy, "round": at.round, "state": at.state}
     return at.best

@@ -7,17 +7,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.data import Dataset
 
+from fedtct.agreement import describe
+from fedtct.data.samples import as_samples, from_dataset, join, take
 from fedtct.errors import FedtctError
 from fedtct.least_squares import LocalRegression, Sums, times
 from fedtct.memory import free_bytes
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.seeds import derive, generator
 from fedtct.tangent import Moments, Normaliser, Recipe, TangentMap, normalised
+from fedtct.tasks import Score, add
 from fedtct.training import (
     Correction,
     FedDynCorrection,
@@ -25,8 +27,6 @@ from fedtct.training import (
     LocalPlan,
     Memory,
     ScaffoldCorrection,
-    Score,
-    add,
     evaluate,
     local_update,
 )
@@ -36,25 +36,24 @@ QUESTIONS = ("describe", "train", "evaluate", "moments", "normalise", "regress",
 FEATURE_BATCH = 500
 RAW_SHARE = 0.25  # of the memory that is left, for a silo's raw features
 NOTHING = Score(0, 0, 0.0)
+PARTS = ("x", "y", "held_x", "held_y")
 
 
 class Silo:
-    """A data holder with samples ``x`` and integer labels ``y``.
+    """A data holder with samples ``x`` and what is to be learnt of them, ``y``; or with a torch Dataset of such pairs.
 
-    uint8 samples are taken as pixels and normalised with the statistics of all silos; other samples are used as they
-    are. ``holdout`` is the share of samples kept out of training, from which choices and the silo's scores come.
+    ``x`` is an array, a tensor or a table (pandas.DataFrame). uint8 is taken as pixels and normalised with the
+    statistics of all silos, other whole numbers as tokens; real numbers are used as they are. A table's columns of
+    numbers and texts become numbers in the same way in all silos. ``y`` holds labels from 0, class names, or real
+    numbers for a regression. ``holdout`` is the share of samples kept out of training, from which choices and the
+    silo's scores come.
     """
 
-    def __init__(
-        self,
-        x: Tensor | np.ndarray[Any, Any],
-        y: Tensor | np.ndarray[Any, Any] | list[int],
-        *,
-        holdout: float = 0.0,
-        name: str | None = None,
-    ) -> None:
+    def __init__(self, x: Any, y: Any = None, *, holdout: float = 0.0, name: str | None = None) -> None:
         self.name = name or "silo"
-        x, y = as_samples(x, y, self.name)
+        if y is None and not isinstance(x, Dataset):
+            raise FedtctError(f"{self.name}: y is missing: give labels, names or numbers, or a torch Dataset of pairs")
+        x, y = from_dataset(x, self.name) if y is None else as_samples(x, y, self.name)
         if not 0 <= holdout < 1:
             raise FedtctError(f"{self.name}: holdout is a share of the samples, from 0 to below 1, not {holdout}")
         order = torch.randperm(len(y), generator=generator(0, "holdout"))
@@ -62,26 +61,48 @@ class Silo:
         if held == len(y):
             raise FedtctError(f"{self.name}: holdout={holdout} leaves none of {len(y)} samples to train on")
         train, out = order[held:].sort().values, order[:held].sort().values
-        self.x, self.y = (x, y) if not held else (x[train], y[train])
-        self.held_x, self.held_y = x[out], y[out]
+        self.x, self.y = (x, y) if not held else (take(x, train), take(y, train))
+        self.held_x, self.held_y = take(x, out), take(y, out)
         self.index = 0
+        self.device = torch.device("cpu")
         self.memory: dict[str, Memory] = {}
+        self._given: dict[str, Any] = {}  # tables, names and numbers, as they were before silos agreed on their code
         self._features: _Features | None = None
 
     def __len__(self) -> int:
         return len(self.y)
 
+    @classmethod
+    def pool(cls, silos: list["Silo"]) -> "Silo":
+        """All silos' data in one."""
+        pool = cls.__new__(cls)
+        pool.__dict__ |= vars(silos[0]) | {"name": "pooled", "memory": {}, "_given": {}, "_features": None}
+        for part in PARTS:
+            setattr(pool, part, join([silo.given(part) for silo in silos]))
+        return pool
+
     def join(self, index: int, device: torch.device) -> None:
-        """Take a seat in a federation: its data moves to the device."""
-        self.index = index
+        """Take a seat in a federation, on a device."""
+        self.index, self.device = index, device
         if self.name == "silo":
             self.name = f"silo {index}"
-        self.x, self.y = self.x.to(device), self.y.to(device)
-        self.held_x, self.held_y = self.held_x.to(device), self.held_y.to(device)
+        for part in PARTS:
+            if isinstance(values := getattr(self, part), Tensor):
+                setattr(self, part, values.to(device))
+
+    def given(self, part: str) -> Any:
+        """The samples (x, held_x) or answers (y, held_y) as they were given."""
+        return self._given.get(part, getattr(self, part))
 
     def use(self, spec: NetworkSpec, network: Network) -> None:
-        """Work with this network from now on; silos in one process may share it."""
+        """Work with this network from now on, on data as it takes it; silos in one process may share it."""
         self.spec, self.network = spec, network
+        for x, y in (PARTS[:2], PARTS[2:]):
+            encoded = spec.encode(self.given(x), self.given(y), self.name)
+            for part, values in zip((x, y), encoded, strict=True):
+                if values is not (given := self.given(part)):
+                    self._given[part] = given
+                setattr(self, part, values.to(self.device))
         self.memory, self._features = {}, None
 
     def answer(self, question: str, message: Message) -> Message:
@@ -108,21 +129,9 @@ class Silo:
     # Before training
 
     def describe(self, message: Message) -> Message:
-        """What a server must know before it can start: sizes, labels present and statistics of pixels."""
-        reply: Message = {
-            "n": len(self),
-            "held": len(self.held_y),
-            "shape": torch.tensor(self.x.shape[1:]),
-            "kind": "pixels" if self.x.dtype == torch.uint8 else str(self.x.dtype).removeprefix("torch."),
-            "labels": torch.cat([self.y, self.held_y]).unique().cpu(),
-        }
-        if self.x.dtype == torch.uint8:
-            # Integer sums are exact: the constants do not depend on how the data is dealt.
-            pixels = [part.transpose(0, 1).flatten(1).long() for part in self.x.split(4096)]
-            reply["pixels"] = sum(p.shape[1] for p in pixels)
-            reply["sum"] = torch.stack([p.sum(1) for p in pixels]).sum(0).cpu()
-            reply["square_sum"] = torch.stack([p.square().sum(1) for p in pixels]).sum(0).cpu()
-        return reply
+        """What a server must know before it can start: sizes, classes and statistics, but no sample."""
+        x, y, held_x, held_y = map(self.given, PARTS)
+        return describe(x, y, held_x, held_y, self.name)
 
     # Stage 1
 
@@ -162,7 +171,8 @@ class Silo:
         network = self.network
         network.load(Weights(message["parameters"], message["buffers"]))
         network.module.eval()
-        train, held = evaluate(network, self.x, self.y), evaluate(network, self.held_x, self.held_y)
+        score = self.spec.task.score
+        train, held = (evaluate(network, *part, score) for part in ((self.x, self.y), (self.held_x, self.held_y)))
         return _score_reply(train, held) | {"n": len(self)}
 
     # Convexify and stage 2
@@ -202,7 +212,7 @@ class Silo:
             parts: list[list[Score]] = []
             for xs, ys in zip(x.split(FEATURE_BATCH), y.split(FEATURE_BATCH), strict=True):
                 z = normaliser(tangents(xs))
-                parts.append([squared_score(z @ weights.to(z), ys) for weights in w])
+                parts.append([self.spec.task.squared_score(z @ weights.to(z), ys) for weights in w])
             return [add(list(column)) for column in zip(*parts, strict=True)] or [NOTHING] * len(w)
 
         train = score(self.x, self.y) if message["train"] else [NOTHING] * len(w)
@@ -214,7 +224,7 @@ class Silo:
         tangents = self._tangent_map(message)
         sums = Sums.zero(tangents.p, self.spec.num_classes, self.network.device)
         for xs, ys in zip(self.x.split(FEATURE_BATCH), self.y.split(FEATURE_BATCH), strict=True):
-            sums = sums.add(tangents(xs), targets(ys, self.spec.num_classes))
+            sums = sums.add(tangents(xs), self.spec.task.targets(ys, self.spec.num_classes))
         return {"n": len(self), "s": sums.pack(), "t": sums.t, "yy": sums.yy}
 
     def _prepared_features(self) -> "_Features":
@@ -252,7 +262,8 @@ class _Features:
         self.regress_on(z)
 
     def regress_on(self, z: Tensor, decomposition: tuple[Tensor, Tensor] | None = None) -> None:
-        self.regression = LocalRegression(z, targets(self.silo.y, self.silo.spec.num_classes), decomposition)
+        spec = self.silo.spec
+        self.regression = LocalRegression(z, spec.task.targets(self.silo.y, spec.num_classes), decomposition)
 
     def prepared(self) -> LocalRegression:
         if self.regression is None:
@@ -261,8 +272,9 @@ class _Features:
 
     def rate(self, w: Tensor, scores: Tensor | None = None) -> Message:
         scores = self.prepared().scores(w) if scores is None else scores
-        held = squared_score(times(self.held, w), self.silo.held_y) if len(self.held) else NOTHING
-        return _score_reply(squared_score(scores, self.silo.y), held)
+        rate = self.silo.spec.task.squared_score
+        held = rate(times(self.held, w), self.silo.held_y) if len(self.held) else NOTHING
+        return _score_reply(rate(scores, self.silo.y), held)
 
     def tensors(self) -> dict[str, Tensor]:
         if self.regression is None:
@@ -282,40 +294,6 @@ class _Batches:
         return self.tangents.batches(self.x)
 
 
-def targets(y: Tensor, num_classes: int) -> Tensor:
-    """What stage 2 regresses on: one-hot labels less 1/C, so that they have mean zero over classes."""
-    return F.one_hot(y, num_classes).float() - 1 / num_classes
-
-
-def squared_score(scores: Tensor, y: Tensor) -> Score:
-    """How well a linear model's scores fit labels, with the squared loss of stage 2."""
-    error = (scores - targets(y, scores.shape[1])).square().sum()
-    return Score(len(y), int((scores.argmax(1) == y).sum()), float(error))
-
-
-def as_samples(
-    x: Tensor | np.ndarray[Any, Any], y: Tensor | np.ndarray[Any, Any] | list[int], whose: str
-) -> tuple[Tensor, Tensor]:
-    """Tensors of samples and labels, refused if they cannot be learnt from."""
-    try:
-        x, y = torch.as_tensor(x), torch.as_tensor(y)
-    except (TypeError, ValueError) as error:
-        raise FedtctError(f"{whose}: samples and labels must be arrays of numbers ({error})") from error
-    if y.numel() == 0:
-        raise FedtctError(f"{whose} is empty: a silo needs at least one sample")
-    if y.ndim != 1 or y.is_floating_point() or y.is_complex() or y.dtype == torch.bool:
-        raise FedtctError(f"{whose}: y must be a vector of integer labels, it is {y.dtype} {tuple(y.shape)}")
-    if x.ndim < 2 or len(x) != len(y):
-        raise FedtctError(f"{whose}: x has shape {tuple(x.shape)} for {len(y)} labels; it needs a row a label")
-    x, y = x.float() if x.is_floating_point() else x, y.long()
-    if int(y.min()) < 0:
-        raise FedtctError(f"{whose}: labels start at 0, there is a label {int(y.min())}")
-    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
-        bad = int((~torch.isfinite(x.flatten(1)).all(1)).sum())
-        raise FedtctError(f"{whose}: {bad} of {len(x)} samples hold NaN or infinite values: mend or drop them")
-    return x, y
-
-
 def _correction(message: Message) -> Correction | None:
     if message["correction"] == "scaffold":
         return ScaffoldCorrection(message["lr"], message["server_steps"])
@@ -325,4 +303,5 @@ def _correction(message: Message) -> Correction | None:
 
 
 def _score_reply(train: Score, held: Score) -> Message:
-    return train._asdict() | {f"held_{key}": value for key, value in held._asdict().items()}
+    numbers = {f"{which}{key}": v for which, s in (("", train), ("held_", held)) for key, v in s._asdict().items()}
+    return {key: v for key, v in numbers.items() if v or not key.endswith(("shift", "spread"))}

@@ -1,12 +1,12 @@
 """TCT: train, convexify, train (Yu et al., NeurIPS 2022)."""
 
 from dataclasses import dataclass, field
-
-from torch import Tensor, nn
+from typing import Any
 
 from fedtct.classifier import Fit, TangentClassifier
 from fedtct.errors import FedtctError
 from fedtct.history import Journal
+from fedtct.models import Model
 from fedtct.session import Silos
 from fedtct.stage1 import FedAvg, Stage1
 from fedtct.stage2 import ScaffoldRegression, Stage2
@@ -20,7 +20,7 @@ class TCT:
     The second problem is convex, and so indifferent to how silos' data differ. Defaults are the paper's.
     """
 
-    model: str | nn.Module | None = None
+    model: Model | None = None
     stage1: Stage1 = field(default_factory=lambda: FedAvg(rounds=100))
     features: TangentFeatures = field(default_factory=TangentFeatures)
     stage2: Stage2 = field(default_factory=ScaffoldRegression)
@@ -29,7 +29,7 @@ class TCT:
         if self.stage1.pooled:
             raise FedtctError("TCT's stage 1 must be federated: Centralized is not")
 
-    def fit(self, silos: Silos, test: tuple[Tensor, Tensor] | None = None, *, journal: Journal | None = None) -> Fit:
+    def fit(self, silos: Silos, test: tuple[Any, Any] | None = None, *, journal: Journal | None = None) -> Fit:
         """Train across silos; ``test`` is only scored, never learnt or chosen from."""
         model = self.model if self.model is not None else self.stage1.model
         session = self.stage1.open(silos, model, test, journal)

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from fedtct import FedAvgRegression, FedtctError, GradientDescent, LocalFederation, ScaffoldRegression, Silo
 from fedtct.least_squares import explicit_steps
-from fedtct.silo import targets
+from fedtct.tasks import UNNAMED
 from fedtct.training import ScaffoldCorrection
+
+targets = UNNAMED.targets
 
 CLASSES = 3
 ITERATIVE = [ScaffoldRegression, FedAvgRegression, GradientDescent]

@@ -91,7 +91,7 @@ def respond(seat: Seat, envelope: Envelope, message: Message) -> Message:
     silo = seat.load()
     federation = LocalFederation([silo], seat.device)
     silo.index = envelope.seat
-    if envelope.network:
+    if envelope.network and question != "describe":  # whether its data fits is for the server to say
         federation.use(NetworkSpec.from_record(json.loads(envelope.network)))
     if question in NEEDS_FEATURES:
         _take_features(silo, cache, envelope)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedtct.models import NetworkSpec
 from fedtct.silo import Message
-from fedtct.training import Score
+from fedtct.tasks import Score
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Replies:
         """How each silo rates the model it was sent; none if it was not asked to."""
         if f"{prefix}samples" not in self.messages[0]:
             return None
-        return [Score(*(m[prefix + field] for field in Score._fields)) for m in self.messages]
+        return [Score(*(m.get(prefix + field, 0) for field in Score._fields)) for m in self.messages]
 
 
 def weighted_sum(weights: list[float], tensors: list[Tensor]) -> Tensor:

@@ -11,6 +11,7 @@ from flwr.app import Message as FlowerMessage
 from flwr.serverapp import Grid
 from torch import Tensor
 
+from fedtct.agreement import misfit
 from fedtct.errors import FedtctError
 from fedtct.federation.base import Cost, Federation, Replies
 from fedtct.federation.wire import (
@@ -174,14 +175,7 @@ class FlowerFederation(Federation):
     def _misfit(self, reply: Message) -> str:
         """Why a newcomer cannot join; empty if it can."""
         assert self._spec is not None
-        shape, inputs = tuple(reply["shape"].tolist()), self._spec.inputs
-        if shape != inputs.shape:
-            return f"its samples have shape {shape}, the others' {inputs.shape}"
-        if (reply["kind"] == "pixels") != (inputs.dtype == torch.uint8):
-            return f"it holds {reply['kind']} samples, the others {inputs.dtype}"
-        if int(reply["labels"].max()) >= self._spec.num_classes:
-            return f"it has label {int(reply['labels'].max())}, but there are {self._spec.num_classes} classes"
-        return ""
+        return misfit(reply, self._spec)
 
     def _seat(self, names: Iterable[str], seats: dict[str, int]) -> None:
         """Seats by name; those taken stay, newcomers get the next."""

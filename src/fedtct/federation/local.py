@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from fedtct.errors import FedtctError
 from fedtct.federation.base import Cost, Federation, Replies
@@ -14,15 +16,15 @@ from fedtct.training.graphs import GraphTrainer
 
 
 class LocalFederation(Federation):
-    """Silos of this process, on one device.
+    """Silos of this process, on one device. Pairs (x, y) and torch Datasets are taken as silos, too.
 
     On a GPU they train side by side. ``precision`` is that of training: "fp32", "bf16", or "auto" for bf16 on a GPU.
     """
 
-    def __init__(self, silos: Sequence[Silo], device: torch.device | str = "auto", *, precision: str = "auto") -> None:
+    def __init__(self, silos: Sequence[Any], device: torch.device | str = "auto", *, precision: str = "auto") -> None:
         if not silos:
             raise FedtctError("there are no silos: give at least one")
-        self.silos = list(silos)
+        self.silos = [as_silo(silo, index) for index, silo in enumerate(silos)]
         self.device = pick_device(device)
         self._asked_precision = precision
         self.precision = pick_precision(precision, self.device)
@@ -80,10 +82,7 @@ class LocalFederation(Federation):
 
     def pooled(self) -> "LocalFederation":
         """All data in one place: no federation any more, but the bound that federations are held against."""
-        pool = Silo(torch.cat([s.x for s in self.silos]), torch.cat([s.y for s in self.silos]), name="pooled")
-        pool.held_x = torch.cat([s.held_x for s in self.silos])
-        pool.held_y = torch.cat([s.held_y for s in self.silos])
-        return _Pooled([pool], self.device, precision=self._asked_precision)
+        return _Pooled([Silo.pool(self.silos)], self.device, precision=self._asked_precision)
 
 
 class _Pooled(LocalFederation):
@@ -92,6 +91,18 @@ class _Pooled(LocalFederation):
     def ask(self, question: str, message: Message) -> Replies:
         replies = super().ask(question, message)
         return replace(replies, cost=Cost(seconds=replies.cost.seconds))
+
+
+def as_silo(given: Any, index: int) -> Silo:
+    """A silo, or one made of what is given."""
+    if isinstance(given, Silo):
+        return given
+    name = f"silo {index}"
+    if isinstance(given, Dataset):
+        return Silo(given, name=name)
+    if isinstance(given, tuple | list) and len(given) == 2:
+        return Silo(*given, name=name)
+    raise FedtctError(f"{name} is {type(given).__name__}: a silo is a Silo, a pair (x, y) or a torch Dataset")
 
 
 def pick_device(device: torch.device | str) -> torch.device:

@@ -12,9 +12,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from fedtct.data.samples import as_inputs
+from fedtct.data.tables import TableCode, is_table
 from fedtct.errors import FedtctError
 from fedtct.models.pretrained import StateDict, load_state_dict
 from fedtct.models.registry import build_module
+from fedtct.tasks import UNNAMED, Answers, Classification, Task, task_from
 
 
 class Weights(NamedTuple):
@@ -26,19 +29,24 @@ class Weights(NamedTuple):
 
 @dataclass(frozen=True)
 class InputSpec:
-    """What a sample looks like, and how raw pixels become the numbers a network sees."""
+    """What a sample looks like, and how raw pixels or a table's rows become the numbers a network sees."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
     mean: tuple[float, ...] = ()  # per channel, of pixels scaled to [0, 1]; empty for other data than uint8
     std: tuple[float, ...] = ()
+    table: TableCode | None = None
 
-    def check(self, x: Tensor, whose: str) -> None:
-        """Refuse samples of another shape or kind."""
+    def encode(self, samples: Any, whose: str) -> Tensor:
+        """Samples as a network takes them; refused if they are of another shape or kind than the silos'."""
+        if self.table is not None:
+            return self.table.encode(samples, whose)
+        x: Tensor = as_inputs(samples.to_numpy() if is_table(samples) else samples, whose)
         if tuple(x.shape[1:]) != self.shape:
             raise FedtctError(f"{whose}: samples have shape {tuple(x.shape[1:])}, expected {self.shape}")
-        if (x.dtype == torch.uint8) != (self.dtype == torch.uint8):
+        if x.dtype != self.dtype:
             raise FedtctError(f"{whose}: samples are {x.dtype}, expected {self.dtype} as in training")
+        return x
 
 
 @dataclass(frozen=True)
@@ -47,9 +55,14 @@ class NetworkSpec:
 
     model: str | nn.Module
     inputs: InputSpec
-    num_classes: int
+    num_classes: int  # outputs: one of a regression
     head: str | None = None
     stem: str = "small"
+    task: Task = UNNAMED
+
+    def encode(self, x: Any, y: Answers, whose: str) -> tuple[Tensor, Tensor]:
+        """Samples and what is to be learnt of them, as networks and losses take them."""
+        return self.inputs.encode(x, whose), self.task.encode(y, self.num_classes, whose)
 
     def record(self) -> dict[str, Any]:
         """Plain values, for JSON; of a model that is no name, only its class is told."""
@@ -65,13 +78,15 @@ class NetworkSpec:
                 "dtype": str(self.inputs.dtype).removeprefix("torch."),
                 "mean": list(self.inputs.mean),
                 "std": list(self.inputs.std),
+                "table": self.inputs.table and self.inputs.table.record(),
             },
+            "task": self.task.record(),
         }
 
     @classmethod
-    def from_record(cls, record: dict[str, Any], model: nn.Module | None = None) -> "NetworkSpec":
+    def from_record(cls, record: dict[str, Any], model: str | nn.Module | None = None) -> "NetworkSpec":
         """What ``record`` told; ``model`` stands in for one that is no name."""
-        inputs = record["inputs"]
+        inputs, table = record["inputs"], record["inputs"].get("table")
         return cls(
             model if model is not None else record["model"],
             InputSpec(
@@ -79,10 +94,12 @@ class NetworkSpec:
                 getattr(torch, inputs["dtype"]),
                 tuple(inputs["mean"]),
                 tuple(inputs["std"]),
+                TableCode.from_record(table) if table else None,
             ),
             record["num_classes"],
             record["head"],
             record["stem"],
+            task_from(record["task"]) if "task" in record else UNNAMED,
         )
 
     def build(
@@ -102,9 +119,9 @@ class NetworkSpec:
         head = find_head(module, self.head)
         outputs = head_size(module, head)
         if outputs != self.num_classes:
-            raise FedtctError(
-                f"the model's head '{head}' has {outputs} outputs, the silos have {self.num_classes} classes"
-            )
+            classes = isinstance(self.task, Classification)
+            wanted = f"the silos have {self.num_classes} classes" if classes else "a regression needs 1"
+            raise FedtctError(f"the model's head '{head}' has {outputs} outputs, {wanted}")
         if state is not None:
             load_state_dict(module, state, head)
         return Network(module, head, self.inputs, device, precision=precision, channels_last=channels_last)

@@ -11,6 +11,8 @@ from fedtct.models.resnet import Norm, ResNet18, batch_norm, group_norm
 from fedtct.models.simple_cnn import SimpleCNN
 
 Builder = Callable[[tuple[int, ...], int, str], nn.Module]
+Own = Callable[[tuple[int, ...], int], nn.Module]  # a user's own: input shape and number of outputs to a module
+Model = str | nn.Module | Own
 
 
 def _image_shape(name: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -56,3 +58,17 @@ def build_module(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return MODELS[name](input_shape, num_classes, stem)
+
+
+def build_own(build: Own, input_shape: tuple[int, ...], outputs: int, seed: int = 0) -> nn.Module:
+    """What a user's function makes, with weights drawn from ``seed`` unless it draws them otherwise."""
+    name = getattr(build, "__name__", "the model")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        try:
+            module = build(input_shape, outputs)
+        except Exception as error:
+            raise FedtctError(f"{name}({input_shape}, {outputs}) failed: {type(error).__name__}: {error}") from error
+    if not isinstance(module, nn.Module):
+        raise FedtctError(f"{name}({input_shape}, {outputs}) gave {type(module).__name__}, not an nn.Module")
+    return module

@@ -8,14 +8,13 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fedtct.classifier import RECORD, Classifier, Fit
 from fedtct.errors import FedtctError
 from fedtct.federation import pick_device
-from fedtct.history import Checkpoint, History, Journal, Row
+from fedtct.history import Checkpoint, History, Journal, Row, as_plain
 from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
 from fedtct.runs.config import RunConfig, read_toml
 from fedtct.runs.environment import environment
@@ -134,14 +133,15 @@ def free_folder(path: str | Path) -> Path:
 
 def to_line(row: Row) -> str:
     """A row as a line of strict JSON: what is not a number is null."""
-    return json.dumps(strict(asdict(row)), allow_nan=False) + "\n"
+    return json.dumps(strict(as_plain(row)), allow_nan=False) + "\n"
 
 
 def from_line(line: bytes, where: Path) -> Row:
     """The row that a line holds."""
     try:
         values = json.loads(line)
-        return Row(**values | {"silo_accuracies": tuple(values["silo_accuracies"])})
+        lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+        return Row(**values | lists)
     except (ValueError, TypeError, KeyError) as error:
         raise FedtctError(f"{where} is damaged: a line is not a row of metrics") from error
 

@@ -5,32 +5,32 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import ClassVar
-
-from torch import Tensor, nn
+from typing import Any, ClassVar
 
 from fedtct.classifier import Fit, NetworkClassifier
 from fedtct.errors import FedtctError
 from fedtct.federation import Federation, Replies
 from fedtct.history import Journal, State
-from fedtct.models import Weights
+from fedtct.models import Model, Weights
 from fedtct.session import Session, Silos, Stage, run_rounds
 from fedtct.silo import Message
-from fedtct.training import LocalPlan, Score, evaluate
+from fedtct.tasks import Score
+from fedtct.training import LocalPlan, evaluate
 
 
 @dataclass(frozen=True)
 class Stage1(ABC):
     """A federated optimiser of networks.
 
-    ``model`` is a registered name or an nn.Module. In each of ``rounds`` rounds a silo trains for ``local_epochs``
-    epochs of SGD on cross-entropy. ``num_classes`` is, if it is not given, the largest label and one.
+    ``model`` is a registered name, an nn.Module, or a function that makes one from the shape of a sample and the number
+    of outputs. In each of ``rounds`` rounds a silo trains for ``local_epochs`` epochs of SGD on cross-entropy, or on
+    squared error if silos hold real numbers. ``num_classes`` is, if it is not given, the largest label and one.
     ``trainable="last-layer"`` trains the head alone, ``"last:3"`` the last three of the model's own parts.
     ``init_weights`` is a file with a state dict to start from; ``patience`` stops after so many rounds without a better
-    accuracy on held-out samples.
+    score on held-out samples.
     """
 
-    model: str | nn.Module | None = None
+    model: Model | None = None
     _: KW_ONLY
     rounds: int = 200
     local_epochs: int = 5
@@ -87,7 +87,7 @@ class Stage1(ABC):
             "evaluate": number % self.evaluate_every == 0,
         }
 
-    def fit(self, silos: Silos, test: tuple[Tensor, Tensor] | None = None, *, journal: Journal | None = None) -> Fit:
+    def fit(self, silos: Silos, test: tuple[Any, Any] | None = None, *, journal: Journal | None = None) -> Fit:
         """Train across silos; ``test`` is only scored, never learnt or chosen from."""
         session = self.open(silos, self.model, test, journal)
         weights = self.run(session)
@@ -96,8 +96,8 @@ class Stage1(ABC):
     def open(
         self,
         silos: Silos,
-        model: str | nn.Module | None,
-        test: tuple[Tensor, Tensor] | None,
+        model: Model | None,
+        test: tuple[Any, Any] | None,
         journal: Journal | None,
     ) -> Session:
         """Begin a fit of ``model`` with this algorithm's starting weights."""
@@ -122,7 +122,7 @@ class Stage1(ABC):
                 return None
             network.load(_weights(state))
             network.module.eval()
-            return evaluate(network, *session.test)
+            return evaluate(network, *session.test, session.spec.task.score)
 
         stage = Stage(
             name="stage1",

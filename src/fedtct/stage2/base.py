@@ -14,9 +14,8 @@ from fedtct.federation import Replies
 from fedtct.history import Checkpoint, Row, State
 from fedtct.least_squares import times
 from fedtct.session import Session, Stage, run_rounds
-from fedtct.silo import squared_score
 from fedtct.tangent import Moments, Normaliser, Recipe, TangentMap, normalised
-from fedtct.training import Score
+from fedtct.tasks import Score
 
 STABLE_SHARE = 0.95  # of the step size at which steps begin to diverge; what lr="auto" takes
 
@@ -144,7 +143,7 @@ class LinearTest:
     """Scores linear models on the server's test data, whose features are computed once."""
 
     def __init__(self, session: Session, recipe: Recipe, normaliser: Normaliser) -> None:
-        self.test = session.test
+        self.test, self.score = session.test, session.spec.task.squared_score
         if self.test is None:
             return
         tangents = TangentMap(session.spec, recipe, session.network.device)
@@ -154,4 +153,4 @@ class LinearTest:
         """The score of W, if there is test data."""
         if self.test is None:
             return None
-        return squared_score(times(self.z, state["w"]), self.test.y)
+        return self.score(times(self.z, state["w"]), self.test.y)

@@ -14,6 +14,7 @@ from fedtct.least_squares import RidgePath, Sums
 from fedtct.session import Session
 from fedtct.stage2.base import LinearTest, Stage2
 from fedtct.tangent import Normaliser, Recipe
+from fedtct.tasks import Regression
 
 STRENGTHS = tuple(10.0**k for k in range(-6, 3))  # features have variance one, so these span all that matters
 
@@ -24,7 +25,7 @@ class Ridge(Stage2):
 
     The answer does not depend on how the data is dealt, and there is no step size. ``ridge`` is the strength, or how to
     choose it from training data: "gcv" by generalised cross-validation, which costs no message, or "holdout" by the
-    accuracy on what silos hold out, which costs a second round.
+    accuracy (of numbers the squared error) on what silos hold out, which costs a second round.
     """
 
     d: int = 4096
@@ -81,8 +82,9 @@ class Ridge(Stage2):
             return min(STRENGTHS, key=path.generalised_cross_validation)
         if self.ridge == "holdout":
             replies = _assess(session, recipe, models, train=False)
-            correct = torch.stack(replies.values("held_correct")).sum(0)
-            return STRENGTHS[int(correct.argmax())]
+            correct, loss = (torch.stack(replies.values(f"held_{of}")).sum(0) for of in ("correct", "loss"))
+            numbers = isinstance(session.spec.task, Regression)
+            return STRENGTHS[int(loss.argmin() if numbers else correct.argmax())]
         return float(self.ridge)
 
 

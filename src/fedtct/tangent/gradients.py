@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedtct.errors import FedtctError
 from fedtct.tangent.dots import Dots
@@ -173,7 +174,8 @@ def _by_func(model: nn.Module, x: Tensor, coordinates: Tensor, result: Tensor) -
         gradients = torch.func.grad(logit)(parameters, sample)
         return torch.cat([g.reshape(-1) for g in gradients.values()])[coordinates]
 
-    result.copy_(torch.vmap(row, chunk_size=16)(x))
+    with sdpa_kernel(SDPBackend.MATH):  # the fused kernels of attention cannot be batched over samples
+        result.copy_(torch.vmap(row, chunk_size=16)(x))
 
 
 @contextlib.contextmanager

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from fedtct.data.augment import AUGMENTATIONS
 from fedtct.errors import FedtctError
 from fedtct.models import Network, Weights
 from fedtct.seeds import generator, seeded
+from fedtct.tasks import loss
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ def batch(job: Job, indices: Tensor, changes: Tensor | None) -> tuple[Tensor, Te
 
 
 def batch_loss(network: Network, x: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy of a batch."""
-    return F.cross_entropy(network(x), y)
+    """The loss of a batch."""
+    return loss(network(x), y)
 
 
 def local_update(network: Network, job: Job) -> Weights:
@@ -117,9 +117,8 @@ def local_update(network: Network, job: Job) -> Weights:
             order = epoch.order.to(device).split(sizes)
             changes = epoch.changes.to(device).split(sizes) if epoch.changes is not None else [None] * len(sizes)
             for indices, change in zip(order, changes, strict=True):
-                loss = batch_loss(network, *batch(job, indices, change))
                 network.gradient.zero_()
-                loss.backward()
+                batch_loss(network, *batch(job, indices, change)).backward()
                 _step(network, plan, terms)
     return network.weights()
 

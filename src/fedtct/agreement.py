@@ -1,0 +1,147 @@
+"""What silos tell about their data before training, and what follows for all of them: inputs, task and outputs.
+
+Everything is in the replies to one question. Sums and counts add up, and classes and categories are united, so that
+what is agreed on does not depend on how samples are dealt to silos, nor on their order.
+"""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from fedtct.data.samples import join
+from fedtct.data.tables import EMPTY, NUMBER, TEXT, agree_on_table, describe_table, is_table
+from fedtct.errors import FedtctError
+from fedtct.models import InputSpec, NetworkSpec
+from fedtct.tasks import Classification, Regression, Task, sorted_names
+
+Description = dict[str, Any]  # tensors and plain values, as any message
+LABELS, NAMES, NUMBERS = "labels", "names", "numbers"
+
+
+class Agreement(NamedTuple):
+    """What all silos share."""
+
+    inputs: InputSpec
+    task: Task
+    outputs: int
+    span: tuple[int, int] = (0, 0)  # of whole numbers: the least and the largest
+
+
+def describe(x: Any, y: Any, held_x: Any, held_y: Any, whose: str) -> Description:
+    """A silo's part: sizes, statistics of the samples it trains on, and which classes it has."""
+    reply: Description = {"n": len(y), "held": len(held_y), "shape": torch.tensor(x.shape[1:])}
+    return reply | _describe_inputs(x, held_x, whose) | _describe_answers(y, held_y)
+
+
+def _describe_inputs(x: Any, held_x: Any, whose: str) -> Description:
+    if is_table(x):
+        return {"kind": "table", "columns": json.dumps(describe_table(x, whose))}
+    if x.is_floating_point():
+        return {"kind": str(x.dtype).removeprefix("torch.")}
+    if x.dtype != torch.uint8:
+        every = torch.cat([x.flatten(), held_x.flatten()])
+        return {"kind": "int64", "least": int(every.min()), "most": int(every.max())}
+    # Integer sums are exact: the constants do not depend on how the data is dealt.
+    pixels = [part.transpose(0, 1).flatten(1).long() for part in x.split(4096)]
+    return {
+        "kind": "pixels",
+        "pixels": sum(p.shape[1] for p in pixels),
+        "sum": torch.stack([p.sum(1) for p in pixels]).sum(0).cpu(),
+        "square_sum": torch.stack([p.square().sum(1) for p in pixels]).sum(0).cpu(),
+    }
+
+
+def _describe_answers(y: Any, held_y: Any) -> Description:
+    if not isinstance(y, Tensor):
+        return {"answers": NAMES, NAMES: json.dumps(sorted(set(join([y, held_y]).tolist())))}
+    if not y.is_floating_point():
+        return {"answers": LABELS, LABELS: torch.cat([y, held_y]).unique().cpu()}
+    mean = float(y.mean())
+    return {"answers": NUMBERS, "answer_mean": mean, "answer_m2": float((y - mean).square().sum())}
+
+
+def agree(told: Sequence[Description], num_classes: int | None) -> Agreement:
+    """What follows from all descriptions; refused if some silo's data is of another kind."""
+    silos = {silo.get("name", f"silo {index}"): silo for index, silo in enumerate(told)}
+    first = next(iter(silos))
+    for name, silo in silos.items():
+        for field, what in (("kind", "samples"), ("answers", "as what is to be learnt")):
+            if silo[field] != silos[first][field]:
+                raise FedtctError(
+                    f"{name} holds {silo[field]} {what}, {first} {silos[first][field]}: they must be alike"
+                )
+    task, outputs = _agree_on_task(silos, num_classes)
+    span = (min(silo.get("least", 0) for silo in told), max(silo.get("most", 0) for silo in told))
+    return Agreement(_agree_on_inputs(silos), task, outputs, span)
+
+
+def _agree_on_task(silos: dict[str, Description], num_classes: int | None) -> tuple[Task, int]:
+    told = list(silos.values())
+    if told[0]["answers"] == NUMBERS:
+        return _agree_on_numbers(told), 1
+    if told[0]["answers"] == NAMES:
+        names = sorted_names({name for silo in told for name in json.loads(silo[NAMES])})
+        if len(names) < 2:
+            raise FedtctError(f"all silos together have a single class, {names[0]}: there is nothing to learn")
+        return Classification(names), len(names)
+    outputs = num_classes or 1 + max(int(silo[LABELS].max()) for silo in told)
+    for name, silo in silos.items():
+        if (label := int(silo[LABELS].max())) >= outputs:
+            raise FedtctError(f"{name} has label {label}, but there are {outputs} classes, counted from 0")
+    if outputs < 2:
+        raise FedtctError("all silos together have a single class, 0: there is nothing to learn")
+    return Classification(), outputs
+
+
+def _agree_on_numbers(told: Sequence[Description]) -> Regression:
+    n = sum(silo["n"] for silo in told)
+    mean = sum(silo["n"] * silo["answer_mean"] for silo in told) / n
+    m2 = sum(silo["answer_m2"] + silo["n"] * (silo["answer_mean"] - mean) ** 2 for silo in told)
+    if m2 <= n * (1e-12 * mean) ** 2:
+        raise FedtctError(f"the target is {mean:g} for every sample: there is nothing to learn")
+    return Regression(mean, math.sqrt(m2 / n))
+
+
+def _agree_on_inputs(silos: dict[str, Description]) -> InputSpec:
+    told, first = list(silos.values()), next(iter(silos))
+    if told[0]["kind"] == "table":
+        table = agree_on_table({name: json.loads(silo["columns"]) for name, silo in silos.items()})
+        return InputSpec((table.width,), torch.float32, table=table)
+    shape = tuple(told[0]["shape"].tolist())
+    for name, silo in silos.items():
+        if (other := tuple(silo["shape"].tolist())) != shape:
+            raise FedtctError(f"{name} has samples of shape {other}, {first} of {shape}: they must be alike")
+    if told[0]["kind"] != "pixels":
+        return InputSpec(shape, getattr(torch, told[0]["kind"]))
+    count = sum(silo["pixels"] for silo in told)
+    mean = sum(silo["sum"] for silo in told).double() / count
+    square = sum(silo["square_sum"] for silo in told).double() / count
+    std = (square - mean.square()).clamp_min(0).sqrt()
+    std = torch.where(std > 0, std, 255.0)
+    return InputSpec(shape, torch.uint8, tuple((mean / 255).tolist()), tuple((std / 255).tolist()))
+
+
+def misfit(silo: Description, spec: NetworkSpec) -> str:
+    """Why a silo that comes late cannot take part; empty if it can."""
+    inputs, task = spec.inputs, spec.task
+    kind = "table" if inputs.table else "pixels" if inputs.mean else str(inputs.dtype).removeprefix("torch.")
+    answers = NUMBERS if isinstance(task, Regression) else NAMES if task.names else LABELS
+    shape = tuple(silo["shape"].tolist())
+    if inputs.table is None and shape != inputs.shape:
+        return f"its samples have shape {shape}, the others' {inputs.shape}"
+    if (silo["kind"], silo["answers"]) != (kind, answers):
+        return f"it holds {silo['kind']} samples with {silo['answers']}, the others {kind} with {answers}"
+    if inputs.table is not None:
+        kinds = {column["name"]: column["kind"] for column in json.loads(silo["columns"])}
+        for column in inputs.table.columns:
+            expected = NUMBER if column.categories is None else TEXT
+            if kinds.get(column.name) not in (expected, EMPTY):
+                return f"its column '{column.name}' does not hold {expected}, as the others' does"
+    if answers == LABELS and (label := int(silo[LABELS].max())) >= spec.num_classes:
+        return f"it has label {label}, but there are {spec.num_classes} classes"
+    strange = set(json.loads(silo[NAMES])) - set(task.names) if isinstance(task, Classification) and task.names else ()
+    return f"it has class '{min(strange)}', which the others do not have" if strange else ""

@@ -1,0 +1,104 @@
+"""Samples and what is to be learnt of them, from whatever form they come in; refused if nothing can be learnt."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from fedtct.data.tables import as_table, is_table
+from fedtct.errors import FedtctError
+
+Inputs = Any  # a tensor, or a table (pandas.DataFrame)
+
+
+def as_samples(x: Any, y: Any, whose: str) -> tuple[Inputs, Any]:
+    """Samples as a tensor or a table; labels (int64), numbers (float64) or names, one for each."""
+    x, y = as_inputs(x, whose), as_answers(y, whose)
+    if len(y) == 0:
+        raise FedtctError(f"{whose} is empty: a silo needs at least one sample")
+    if x.ndim < 2 or len(x) != len(y):
+        raise FedtctError(f"{whose}: x has shape {tuple(x.shape)} for {len(y)} labels; it needs a row a label")
+    return x, y
+
+
+def as_inputs(x: Any, whose: str) -> Inputs:
+    """Pixels stay uint8, other whole numbers (tokens) become int64, the rest float32; tables stay tables."""
+    if is_table(x):
+        return as_table(x, whose)
+    x = _as_tensor(x, whose)
+    if x.is_complex():
+        raise FedtctError(f"{whose}: samples must be real numbers, they are {x.dtype}")
+    if x.dtype != torch.uint8:
+        x = x.float() if x.is_floating_point() or x.dtype == torch.bool else x.long()
+    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        bad = int((~torch.isfinite(x.flatten(1) if x.ndim > 1 else x[:, None]).all(1)).sum())
+        raise FedtctError(f"{whose}: {bad} of {len(x)} samples hold NaN or infinite values: mend or drop them")
+    return x
+
+
+def as_answers(y: Any, whose: str) -> Any:
+    """Whole numbers are labels, real numbers are targets of a regression, texts and truth values are names."""
+    if not isinstance(y, Tensor):
+        y = np.asarray(y)
+        if y.dtype.kind in "OUSTb" and y.ndim == 1 and len(y):
+            return _as_names(y, whose)
+    y = _as_tensor(y, whose)
+    if y.ndim != 1 or y.is_complex():
+        raise FedtctError(f"{whose}: y must be a vector of labels, numbers or names, it is {y.dtype} {tuple(y.shape)}")
+    if y.is_floating_point():
+        if not bool(torch.isfinite(y).all()):
+            bad = int((~torch.isfinite(y)).sum())
+            raise FedtctError(f"{whose}: {bad} of {len(y)} targets are NaN or infinite: mend or drop them")
+        return y.double()
+    if y.dtype == torch.bool:
+        return _as_names(y.numpy(force=True), whose)
+    y = y.long()
+    if len(y) and int(y.min()) < 0:
+        raise FedtctError(f"{whose}: labels start at 0, there is a label {int(y.min())}")
+    return y
+
+
+def from_dataset(dataset: "Dataset[Any]", whose: str) -> tuple[Inputs, Any]:
+    """All of a torch Dataset: its items must be pairs of a sample and what is to be learnt of it."""
+    try:
+        pairs = [(item[0], item[1]) for item in (dataset[i] for i in range(len(dataset)))]  # type: ignore[arg-type]
+        x = torch.stack([torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x) for x, _ in pairs])
+    except (TypeError, ValueError, IndexError, KeyError, RuntimeError) as error:
+        raise FedtctError(
+            f"{whose}: the items of a Dataset must be pairs (x, y) with arrays x of one shape ({error})"
+        ) from error
+    answers = [y.item() if isinstance(y, Tensor) and y.ndim == 0 else y for _, y in pairs]
+    return as_samples(x, answers, whose)
+
+
+def take(values: Any, rows: Tensor) -> Any:
+    """Some of the samples, or of what is to be learnt."""
+    if is_table(values):
+        return values.iloc[rows.numpy()].reset_index(drop=True)
+    return values[rows] if isinstance(values, Tensor) else values[rows.numpy()]
+
+
+def join(parts: Sequence[Any]) -> Any:
+    """Everybody's together."""
+    if is_table(parts[0]):
+        import pandas as pd
+
+        return pd.concat(parts, ignore_index=True)
+    return torch.cat(list(parts)) if isinstance(parts[0], Tensor) else np.concatenate(parts)
+
+
+def _as_tensor(values: Any, whose: str) -> Tensor:
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise FedtctError(f"{whose}: samples and labels must be arrays of numbers ({error})") from error
+
+
+def _as_names(y: "np.ndarray[Any, Any]", whose: str) -> Any:
+    values = y.tolist()
+    if bad := sum(not isinstance(value, str | bool | int) for value in values):
+        raise FedtctError(f"{whose}: {bad} of {len(y)} labels are missing or no texts: mend or drop these samples")
+    return np.array([str(value) for value in values])

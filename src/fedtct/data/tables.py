@@ -1,0 +1,225 @@
+"""Tables: columns of numbers and of texts, some values missing, turned into numbers the same way in every silo.
+
+Each silo tells facts about its columns once: counts, means, squared deviations and which texts occur. They merge to
+those of the pooled table however its rows are dealt, and from them follows the code: numbers are standardised, a text
+is a column for each category, a missing value counts as the mean and has a column of its own that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedtct.errors import FedtctError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_CATEGORIES = 500
+NUMBER, TEXT, EMPTY = "numbers", "texts", "nothing"
+
+
+def is_table(x: Any) -> bool:
+    """Whether x is a pandas DataFrame; pandas need not be imported to find out."""
+    return hasattr(x, "iloc") and hasattr(x, "columns")
+
+
+def as_table(frame: pd.DataFrame, whose: str) -> pd.DataFrame:
+    """The table with float64 for numbers and None or texts for the rest; other kinds of columns are refused."""
+    import pandas as pd
+
+    if not len(frame.columns):
+        raise FedtctError(f"{whose}: the table has no columns to learn from")
+    names = [str(name) for name in frame.columns]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise FedtctError(f"{whose}: there are several columns called '{min(twice)}'")
+    columns = [_column(frame.iloc[:, place], name, whose) for place, name in enumerate(names)]
+    parts = {name: pd.Series(values, dtype=values.dtype) for name, values in zip(names, columns, strict=True)}
+    return pd.DataFrame(parts, index=range(len(frame)))
+
+
+def numbered(x: NDArray[Any]) -> pd.DataFrame:
+    """A matrix of numbers as a table: its columns are called x0, x1 and so on."""
+    import pandas as pd
+
+    return pd.DataFrame({f"x{place}": x[:, place] for place in range(x.shape[1])})
+
+
+def _column(values: pd.Series[Any], name: str, whose: str) -> NDArray[Any]:
+    import pandas as pd
+
+    kind = values.dtype
+    if pd.api.types.is_datetime64_any_dtype(kind) or kind.kind in "mc":
+        raise FedtctError(f"{whose}: column '{name}' holds {kind}: turn it into numbers or texts first")
+    missing = values.isna().to_numpy(bool)
+    plain = [value for value, gone in zip(values.tolist(), missing, strict=True) if not gone]
+    if pd.api.types.is_numeric_dtype(kind) or all(isinstance(value, bool | int | float) for value in plain):
+        result = np.full(len(values), np.nan)
+        result[~missing] = np.array(plain, np.float64)
+        if np.isinf(result).any():
+            raise FedtctError(f"{whose}: column '{name}' holds infinite values: mend or drop these rows")
+        return result
+    texts = np.full(len(values), None, object)
+    texts[~missing] = [str(value) for value in plain]
+    return texts
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a silo tells about a column."""
+
+    name: str
+    kind: str  # numbers, texts, or nothing where all values are missing
+    present: int = 0
+    missing: int = 0
+    mean: float = 0.0
+    m2: float = 0.0  # sum of squared deviations
+    categories: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, values: NDArray[Any], whose: str) -> Facts:
+        """The facts of one column of a table."""
+        if values.dtype == object:
+            texts = [value for value in values if value is not None]
+            categories = tuple(sorted(set(texts)))
+            if len(categories) > MAX_CATEGORIES:
+                raise FedtctError(
+                    f"{whose}: column '{name}' has {len(categories)} different texts, more than {MAX_CATEGORIES}: "
+                    "leave it out, or put them into fewer categories"
+                )
+            return cls(name, TEXT if texts else EMPTY, len(texts), len(values) - len(texts), categories=categories)
+        there = values[~np.isnan(values)]
+        if not len(there):
+            return cls(name, EMPTY, 0, len(values))
+        mean = float(there.mean())
+        return cls(name, NUMBER, len(there), len(values) - len(there), mean, float(((there - mean) ** 2).sum()))
+
+    @classmethod
+    def merge(cls, parts: Sequence[Facts]) -> Facts:
+        """The facts of all rows together (Chan's formula for the squared deviations)."""
+        present = sum(part.present for part in parts)
+        mean = sum(part.present * part.mean for part in parts) / max(1, present)
+        return cls(
+            parts[0].name,
+            next((part.kind for part in parts if part.kind != EMPTY), EMPTY),
+            present,
+            sum(part.missing for part in parts),
+            mean,
+            sum(part.m2 + part.present * (part.mean - mean) ** 2 for part in parts),
+            tuple(sorted({category for part in parts for category in part.categories})),
+        )
+
+
+@dataclass(frozen=True)
+class Column:
+    """How a column becomes numbers."""
+
+    name: str
+    mean: float = 0.0
+    scale: float = 0.0  # one over the standard deviation; 0 for a constant
+    categories: tuple[str, ...] | None = None  # of texts
+    missing: bool = False  # whether a missing value has a column of its own
+
+    @classmethod
+    def of(cls, facts: Facts) -> Column:
+        """The code of a column with these facts."""
+        if facts.kind == TEXT:
+            return cls(facts.name, categories=facts.categories, missing=facts.missing > 0)
+        std = (facts.m2 / max(1, facts.present)) ** 0.5
+        constant = std <= 1e-12 * abs(facts.mean)
+        return cls(facts.name, facts.mean, 0.0 if constant else 1 / std, missing=facts.missing > 0)
+
+    @property
+    def width(self) -> int:
+        """How many numbers a value becomes."""
+        return (1 if self.categories is None else len(self.categories)) + self.missing
+
+    def encode(self, values: NDArray[Any], whose: str) -> NDArray[np.float64]:
+        """A row of numbers for each value; a category that no silo has is none of them."""
+        result = np.zeros((len(values), self.width))
+        if self.categories is None:
+            if values.dtype == object and any(value is not None for value in values):
+                raise FedtctError(f"{whose}: column '{self.name}' holds texts, the silos' numbers")
+            gone = np.isnan(values := values.astype(np.float64))
+            result[:, 0] = np.where(gone, 0.0, (values - self.mean) * self.scale)
+        else:
+            if values.dtype != object:
+                values = np.array([None if value != value else f"{value:.15g}" for value in values], object)
+            gone = np.array([value is None for value in values], bool)
+            for place, category in enumerate(self.categories):
+                result[:, place] = values == category
+        if self.missing:
+            result[:, -1] = gone
+        return result
+
+
+@dataclass(frozen=True)
+class TableCode:
+    """How a table becomes numbers: the same in every silo, and for every sample that is predicted."""
+
+    columns: tuple[Column, ...]
+
+    @property
+    def width(self) -> int:
+        """How many numbers a row becomes."""
+        return sum(column.width for column in self.columns)
+
+    def encode(self, x: Any, whose: str) -> Tensor:
+        """A table's rows as numbers; columns that the silos did not have are left out."""
+        if not is_table(x):
+            x = self._as_frame(np.asarray(x), whose)
+        names = [str(name) for name in x.columns]
+        if lacking := [column.name for column in self.columns if column.name not in names]:
+            raise FedtctError(f"{whose} has no column '{lacking[0]}', which the silos learn from")
+        x = as_table(x.iloc[:, [names.index(column.name) for column in self.columns]], whose)
+        parts = [column.encode(x[column.name].to_numpy(), whose) for column in self.columns]
+        return torch.from_numpy(np.concatenate(parts, 1).astype(np.float32))
+
+    def _as_frame(self, x: NDArray[Any], whose: str) -> pd.DataFrame:
+        import pandas as pd
+
+        if x.ndim != 2 or x.shape[1] != len(self.columns):
+            raise FedtctError(f"{whose} has shape {x.shape}: it needs a row of {len(self.columns)} columns a sample")
+        return pd.DataFrame({column.name: x[:, place] for place, column in enumerate(self.columns)})
+
+    def record(self) -> list[dict[str, Any]]:
+        """Plain values, for JSON."""
+        return [asdict(column) for column in self.columns]
+
+    @classmethod
+    def from_record(cls, record: list[dict[str, Any]]) -> TableCode:
+        """The code that was recorded."""
+        columns = []
+        for told in record:
+            texts = told["categories"] is not None
+            columns.append(Column(**told | {"categories": tuple(told["categories"]) if texts else None}))
+        return cls(tuple(columns))
+
+
+def describe_table(table: pd.DataFrame, whose: str) -> list[dict[str, Any]]:
+    """What a silo tells about its table, as plain values."""
+    return [asdict(Facts.of(str(name), table[name].to_numpy(), whose)) for name in table.columns]
+
+
+def agree_on_table(told: Mapping[str, list[dict[str, Any]]]) -> TableCode:
+    """One code for everybody from what each silo tells, by name; refused if their columns differ."""
+    silos = {silo: {c["name"]: Facts(**c) for c in columns} for silo, columns in told.items()}
+    first, *others = silos
+    for silo in others:
+        for one, other in ((first, silo), (silo, first)):
+            if lacking := [name for name in silos[one] if name not in silos[other]]:
+                raise FedtctError(f"{other} has no column '{lacking[0]}', which {one} has: silos need the same columns")
+    orders = {tuple(columns) for columns in silos.values()}
+    names = next(iter(orders)) if len(orders) == 1 else sorted(silos[first])
+    for name in names:
+        holders = {columns[name].kind: silo for silo, columns in silos.items() if columns[name].kind != EMPTY}
+        if len(holders) > 1:
+            kinds = " and ".join(f"{kind} in {silo}" for kind, silo in holders.items())
+            raise FedtctError(f"column '{name}' holds {kinds}: it must be of one kind in all silos")
+    return TableCode(tuple(Column.of(Facts.merge([c[name] for c in silos.values()])) for name in names))

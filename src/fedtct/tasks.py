@@ -1,0 +1,172 @@
+"""What is learnt, classes or numbers: the losses and targets of both stages, and what scores and predictions mean."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedtct.errors import FedtctError
+
+Names = NDArray[Any]  # of texts: classes by their names
+Answers = Tensor | Names  # as they are given: labels (int64), numbers (float64) or names
+
+
+class Score(NamedTuple):
+    """Sums over samples, so that scores of several silos add up."""
+
+    samples: int
+    correct: int
+    loss: float  # summed over samples
+    shift: float = 0.0  # of numbers: their sum and their sum of squares, less the mean that the silos agreed on
+    spread: float = 0.0
+
+    @property
+    def accuracy(self) -> float:
+        """Share of samples classified rightly."""
+        return self.correct / self.samples if self.samples else math.nan
+
+    @property
+    def mean_loss(self) -> float:
+        """Loss a sample."""
+        return self.loss / self.samples if self.samples else math.nan
+
+    @property
+    def rmse(self) -> float:
+        """The root of the mean squared error, in the units of the target."""
+        return math.sqrt(self.mean_loss)
+
+    @property
+    def r2(self) -> float:
+        """The share of the numbers' variance that is explained; not a number if they do not vary."""
+        total = self.spread - self.shift**2 / self.samples if self.samples else 0.0
+        return 1 - self.loss / total if total > 1e-12 * self.spread else math.nan
+
+
+def loss(outputs: Tensor, y: Tensor) -> Tensor:
+    """What stage 1 descends: cross-entropy for labels; for numbers half the mean squared error, as in stage 2."""
+    return (outputs[:, 0] - y).square().mean() / 2 if y.is_floating_point() else F.cross_entropy(outputs, y)
+
+
+def add(scores: list[Score]) -> Score:
+    """The score over all samples together."""
+    return Score(*map(sum, zip(*scores, strict=True))) if scores else Score(0, 0, 0.0)
+
+
+@dataclass(frozen=True)
+class Classification:
+    """Samples belong to classes, which have names or are numbered from 0."""
+
+    names: tuple[str, ...] = ()
+    kind: ClassVar[str] = "classification"
+
+    def encode(self, y: Answers, outputs: int, whose: str) -> Tensor:
+        """Labels from 0; refused if there is a class that the silos do not have."""
+        if isinstance(y, Tensor) and y.is_floating_point():
+            raise FedtctError(f"{whose}: y holds real numbers, but the silos' samples belong to classes")
+        if self.names:
+            return self._numbered(y.numpy(force=True) if isinstance(y, Tensor) else y, whose)
+        if not isinstance(y, Tensor):
+            raise FedtctError(f"{whose}: y holds class names, but the silos' classes are numbers from 0")
+        if len(y) and int(y.max()) >= outputs:
+            raise FedtctError(f"{whose} has label {int(y.max())}, the silos only {outputs} classes")
+        return y
+
+    def _numbered(self, y: Names, whose: str) -> Tensor:
+        different, places = np.unique(y.astype(str), return_inverse=True)
+        label_of = {name: label for label, name in enumerate(self.names)}
+        if unknown := [str(name) for name in different if name not in label_of]:
+            known = ", ".join(self.names[:10]) + (", ..." if len(self.names) > 10 else "")
+            raise FedtctError(f"{whose} has class '{unknown[0]}', which no silo trains on. They have: {known}")
+        return torch.tensor([label_of[str(name)] for name in different], dtype=torch.long)[torch.from_numpy(places)]
+
+    def decode(self, scores: Tensor) -> Answers:
+        """The class with the highest score: its name if it has one."""
+        labels = scores.argmax(1)
+        return self.labels()[labels.numpy(force=True)] if self.names else labels
+
+    def labels(self) -> Names:
+        """The names as they were given: those that are all whole numbers as numbers."""
+        return np.array([int(name) for name in self.names] if all_whole(self.names) else self.names)
+
+    def score(self, outputs: Tensor, y: Tensor) -> Score:
+        """How well logits fit labels."""
+        loss = F.cross_entropy(outputs, y, reduction="sum")
+        return Score(len(y), int((outputs.argmax(1) == y).sum()), float(loss.double()))
+
+    def targets(self, y: Tensor, outputs: int) -> Tensor:
+        """What stage 2 regresses on: one-hot labels less 1/C, so that they have mean zero over classes."""
+        return F.one_hot(y, outputs).float() - 1 / outputs
+
+    def squared_score(self, scores: Tensor, y: Tensor) -> Score:
+        """How well a linear model's scores fit labels, with the squared loss of stage 2."""
+        error = (scores - self.targets(y, scores.shape[1])).square().sum()
+        return Score(len(y), int((scores.argmax(1) == y).sum()), float(error))
+
+    def record(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"kind": self.kind, "names": list(self.names)}
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Every sample has a number. Networks learn it less its mean, in units of its standard deviation."""
+
+    mean: float
+    std: float
+    kind: ClassVar[str] = "regression"
+
+    def encode(self, y: Answers, outputs: int, whose: str) -> Tensor:
+        """Standardised numbers."""
+        if not isinstance(y, Tensor):
+            raise FedtctError(f"{whose}: y holds class names, but the silos' targets are numbers")
+        return ((y.double() - self.mean) / self.std).float()
+
+    def decode(self, scores: Tensor) -> Tensor:
+        """Numbers in their own units."""
+        return scores[:, 0].double() * self.std + self.mean
+
+    def score(self, outputs: Tensor, y: Tensor) -> Score:
+        """The squared error in the target's own units."""
+        y, unit = y.double(), self.std
+        error = unit**2 * (outputs[:, 0].double() - y).square().sum()
+        return Score(len(y), 0, float(error), unit * float(y.sum()), unit**2 * float(y.square().sum()))
+
+    def targets(self, y: Tensor, outputs: int) -> Tensor:
+        """What stage 2 regresses on."""
+        return y.unsqueeze(1)
+
+    def squared_score(self, scores: Tensor, y: Tensor) -> Score:
+        """The same in both stages."""
+        return self.score(scores, y)
+
+    def record(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"kind": self.kind, "mean": self.mean, "std": self.std}
+
+
+Task = Classification | Regression
+UNNAMED = Classification()
+
+
+def task_from(record: dict[str, Any]) -> Task:
+    """The task that a record tells of."""
+    if record["kind"] == Regression.kind:
+        return Regression(record["mean"], record["std"])
+    return Classification(tuple(record["names"]))
+
+
+def sorted_names(names: set[str]) -> tuple[str, ...]:
+    """Class names in an order that does not depend on who told them: whole numbers by value, texts by letters."""
+    return tuple(sorted(names, key=int) if all_whole(names) else sorted(names))
+
+
+def all_whole(names: Any) -> bool:
+    """Whether every name is a whole number as Python writes it."""
+    return all(name.removeprefix("-").isdecimal() and str(int(name)) == name for name in names)
