@@ -18,8 +18,8 @@ from fedtct.runs.watcher import Watcher
 RESULTS = Path(__file__).parents[1] / "results" / "digits-methods.json"
 METHODS = ("fedavg", "fedprox", "scaffold", "feddyn", "fedadam", "tct", "tct, one round", "centralized")
 SPLITS = ("iid", "dirichlet:0.1", "classes:2", "classes:1")
-SEEDS = range(5)
-SETTINGS: dict[str, Any] = {"dataset": "digits", "silos": 10, "rounds": 40, "p": 4096}
+SEEDS = range(3)
+SETTINGS: dict[str, Any] = {"dataset": "digits", "silos": 10, "rounds": 30, "p": 4096}
 
 
 def run(folder: Path) -> list[dict[str, Any]]:

@@ -66,7 +66,7 @@ def fit_plane(method: str, seed: int, rounds: int = 60) -> fedtct.Classifier:
         stage2 = fedtct.ScaffoldRegression(rounds=rounds // 2, lr="auto")
         fitted: Any = fedtct.TCT(plane_network(seed), stage1, fedtct.TangentFeatures(3000, seed), stage2)
     else:
-        kind = {"FedAvg": fedtct.FedAvg, "SCAFFOLD": fedtct.Scaffold, "Centralized": fedtct.Centralized}[method]
+        kind: Any = {"FedAvg": fedtct.FedAvg, "SCAFFOLD": fedtct.Scaffold, "Centralized": fedtct.Centralized}[method]
         fitted = kind(plane_network(seed), rounds=rounds, **shared)
     model: fedtct.Classifier = fitted.fit([fedtct.Silo(x[y == k], y[y == k]) for k in range(4)]).model
     return model
@@ -92,7 +92,7 @@ def where_fedavg_fails() -> Numbers:
 
 def draw_points(axes: Axes, x: Tensor, y: Tensor, title: str) -> None:
     """Samples in the plane, coloured by class."""
-    axes.scatter(*x.T, c=[COLOURS[label] for label in y], s=7, linewidths=0)
+    axes.scatter(x[:, 0], x[:, 1], c=[COLOURS[label] for label in y], s=7, linewidths=0)
     axes.set(xticks=[], yticks=[], aspect="equal")
     axes.set_title(title, fontsize=12)
     axes.spines[["left", "bottom"]].set_visible(False)
@@ -114,11 +114,11 @@ def what_tangent_features_see() -> Numbers:
     (x, y), test = spiral(800, SEED), spiral(2000, TEST_SEED + SEED)
     fedavg = fit_plane("FedAvg", SEED, rounds=30)
     assert isinstance(fedavg, fedtct.NetworkClassifier)
-    network = fedavg.network
+    network, hidden = fedavg.network, nn.Sequential(*list(fedavg.network.module.children())[:-1])
     tangents = TangentMap(fedavg.spec, fedtct.TangentFeatures(3000, SEED).recipe(network.weights()))
     views: dict[str, Callable[[Tensor], Tensor]] = {
         "the coordinates": lambda points: points,
-        "the last hidden layer": lambda points: network.module[:-1](points).detach(),
+        "the last hidden layer": lambda points: hidden(points).detach(),
         "tangent features": lambda points: tangents(points).detach(),
     }
     predictors: dict[str, Callable[[Tensor], Any]] = {"FedAvg's own head": fedavg.predict}
@@ -149,7 +149,7 @@ def stage2_and_the_split(rounds: int = 200, features: int = 512) -> Numbers:
     """Training loss of the linear model by round: SCAFFOLD, FedAvg, and one round of sums."""
     network = fedtct.FedAvg("mlp", rounds=10, seed=SEED).fit(silos("classes:1")).model.network.module  # type: ignore[attr-defined]
 
-    def losses(stage2: Any, split: str) -> list[float]:
+    def losses(stage2: Any, split: str) -> list[float | None]:
         method = fedtct.TCT(network, fedtct.FedAvg(rounds=0), fedtct.TangentFeatures(features, SEED), stage2)
         return [row.train_loss for row in method.fit(silos(split)).history if row.stage == "stage2"]
 
