@@ -20,6 +20,7 @@ from fedtct.tasks import Classification, Regression, Task, sorted_names
 
 Description = dict[str, Any]  # tensors and plain values, as any message
 LABELS, NAMES, NUMBERS = "labels", "names", "numbers"
+PUBLIC = ("n", "held", "shape", "kind", "answers")  # what private silos tell
 
 
 class Agreement(NamedTuple):
@@ -31,10 +32,11 @@ class Agreement(NamedTuple):
     span: tuple[int, int] = (0, 0)  # of whole numbers: the least and the largest
 
 
-def describe(x: Any, y: Any, held_x: Any, held_y: Any, whose: str) -> Description:
-    """A silo's part: sizes, statistics of the samples it trains on, and which classes it has."""
+def describe(x: Any, y: Any, held_x: Any, held_y: Any, whose: str, *, private: bool = False) -> Description:
+    """A silo's part: sizes, statistics of the samples it trains on, and which classes it has; if private, sizes."""
     reply: Description = {"n": len(y), "held": len(held_y), "shape": torch.tensor(x.shape[1:])}
-    return reply | _describe_inputs(x, held_x, whose) | _describe_answers(y, held_y)
+    reply |= _describe_inputs(x, held_x, whose) | _describe_answers(y, held_y)
+    return {key: reply[key] for key in PUBLIC} if private else reply
 
 
 def _describe_inputs(x: Any, held_x: Any, whose: str) -> Description:
@@ -64,8 +66,11 @@ def _describe_answers(y: Any, held_y: Any) -> Description:
     return {"answers": NUMBERS, "answer_mean": mean, "answer_m2": float((y - mean).square().sum())}
 
 
-def agree(told: Sequence[Description], num_classes: int | None) -> Agreement:
-    """What follows from all descriptions; refused if some silo's data is of another kind."""
+def agree(told: Sequence[Description], num_classes: int | None, private: bool = False) -> Agreement:
+    """What follows from all descriptions; refused if some silo's data is of another kind.
+
+    Where silos are private, ``num_classes`` must be known, and pixels are scaled by constants.
+    """
     silos = {silo.get("name", f"silo {index}"): silo for index, silo in enumerate(told)}
     first = next(iter(silos))
     for name, silo in silos.items():
@@ -74,9 +79,25 @@ def agree(told: Sequence[Description], num_classes: int | None) -> Agreement:
                 raise FedtctError(
                     f"{name} holds {silo[field]} {what}, {first} {silos[first][field]}: they must be alike"
                 )
+    if private:
+        return _without_looking(silos, num_classes or 0)
     task, outputs = _agree_on_task(silos, num_classes)
     span = (min(silo.get("least", 0) for silo in told), max(silo.get("most", 0) for silo in told))
     return Agreement(_agree_on_inputs(silos), task, outputs, span)
+
+
+def _without_looking(silos: dict[str, Description], num_classes: int) -> Agreement:
+    first = next(iter(silos.values()))
+    if first["kind"] == "table" or first["answers"] != LABELS:
+        raise FedtctError(
+            f"differential privacy needs arrays with labels from 0, not {first['kind']} samples with "
+            f"{first['answers']}: how to read those must not depend on what silos hold"
+        )
+    shape = _same_shape(silos)
+    if first["kind"] != "pixels":
+        return Agreement(InputSpec(shape, getattr(torch, first["kind"])), Classification(), num_classes)
+    half = (0.5,) * shape[0]
+    return Agreement(InputSpec(shape, torch.uint8, half, half), Classification(), num_classes)
 
 
 def _agree_on_task(silos: dict[str, Description], num_classes: int | None) -> tuple[Task, int]:
@@ -107,14 +128,11 @@ def _agree_on_numbers(told: Sequence[Description]) -> Regression:
 
 
 def _agree_on_inputs(silos: dict[str, Description]) -> InputSpec:
-    told, first = list(silos.values()), next(iter(silos))
+    told = list(silos.values())
     if told[0]["kind"] == "table":
         table = agree_on_table({name: json.loads(silo["columns"]) for name, silo in silos.items()})
         return InputSpec((table.width,), torch.float32, table=table)
-    shape = tuple(told[0]["shape"].tolist())
-    for name, silo in silos.items():
-        if (other := tuple(silo["shape"].tolist())) != shape:
-            raise FedtctError(f"{name} has samples of shape {other}, {first} of {shape}: they must be alike")
+    shape = _same_shape(silos)
     if told[0]["kind"] != "pixels":
         return InputSpec(shape, getattr(torch, told[0]["kind"]))
     count = sum(silo["pixels"] for silo in told)
@@ -123,6 +141,15 @@ def _agree_on_inputs(silos: dict[str, Description]) -> InputSpec:
     std = (square - mean.square()).clamp_min(0).sqrt()
     std = torch.where(std > 0, std, 255.0)
     return InputSpec(shape, torch.uint8, tuple((mean / 255).tolist()), tuple((std / 255).tolist()))
+
+
+def _same_shape(silos: dict[str, Description]) -> tuple[int, ...]:
+    first = next(iter(silos))
+    shape = tuple(silos[first]["shape"].tolist())
+    for name, silo in silos.items():
+        if (other := tuple(silo["shape"].tolist())) != shape:
+            raise FedtctError(f"{name} has samples of shape {other}, {first} of {shape}: they must be alike")
+    return shape
 
 
 def misfit(silo: Description, spec: NetworkSpec) -> str:
@@ -141,7 +168,7 @@ def misfit(silo: Description, spec: NetworkSpec) -> str:
             expected = NUMBER if column.categories is None else TEXT
             if kinds.get(column.name) not in (expected, EMPTY):
                 return f"its column '{column.name}' does not hold {expected}, as the others' does"
-    if answers == LABELS and (label := int(silo[LABELS].max())) >= spec.num_classes:
+    if LABELS in silo and (label := int(silo[LABELS].max())) >= spec.num_classes:
         return f"it has label {label}, but there are {spec.num_classes} classes"
     strange = set(json.loads(silo[NAMES])) - set(task.names) if isinstance(task, Classification) and task.names else ()
     return f"it has class '{min(strange)}', which the others do not have" if strange else ""

@@ -157,7 +157,7 @@ class TangentClassifier(Classifier):
         } | self.linear.normaliser._asdict()
 
     def _record(self) -> dict[str, Any]:
-        numbers = {"p": self.recipe.p, "seed": self.recipe.seed, "normalize": self.recipe.normalize}
+        numbers = {name: getattr(self.recipe, name) for name in ("p", "seed", "normalize", "bounded")}
         return super()._record() | {"features": numbers}
 
     @classmethod

@@ -5,11 +5,14 @@ A resumed run therefore needs no generator state, and silos may answer in any or
 """
 
 import contextlib
+import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 
 def derive(seed: int, *key: str | int) -> int:
@@ -29,3 +32,12 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 def generator(seed: int, *key: str | int, device: torch.device | str = "cpu") -> torch.Generator:
     """A generator of its own for each key. On the CPU, the default, it draws the same on every machine."""
     return torch.Generator(device).manual_seed(derive(seed, *key))
+
+
+def digest(message: Mapping[str, Any], *more: str) -> str:
+    """A name for a message's content."""
+    result = hashlib.sha256("/".join(more).encode())
+    for key, value in sorted(message.items()):
+        result.update(key.encode())
+        result.update(value.cpu().numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode())
+    return result.hexdigest()[:16]

@@ -55,8 +55,12 @@ class Session:
         num_classes: int | None = None,
         seed: int = 0,
         pooled: bool = False,
+        private: bool = False,
     ) -> "Session":
-        """Ask the silos what they hold, check that it fits together and agree on the network."""
+        """Ask the silos what they hold, check that it fits together and agree on the network.
+
+        ``private`` silos tell nothing that depends on their samples, but for how many there are.
+        """
         if model is None:
             raise FedtctError("no model was given: name one, or give an nn.Module, as the first argument")
         state = read_state_dict(init_weights) if init_weights is not None else None
@@ -65,10 +69,12 @@ class Session:
             if not isinstance(federation, LocalFederation):
                 raise FedtctError("Centralized needs all data in one process: give it silos, not a federation")
             federation = federation.pooled()
-        descriptions = federation.ask("describe", {})
         if isinstance(model, nn.Module):
             num_classes = head_size(model, head)
-        agreed = agree(descriptions.messages, num_classes)
+        if private and num_classes is None:
+            raise FedtctError("with differential privacy silos do not tell their labels: give num_classes")
+        descriptions = federation.ask("describe", {"private": True} if private else {})
+        agreed = agree(descriptions.messages, num_classes, private)
         if not isinstance(model, str | nn.Module):
             model = build_own(model, agreed.inputs.shape, agreed.outputs, seed)
         spec = NetworkSpec(
@@ -122,7 +128,7 @@ class Stage:
     name: str
     rounds: int
     round: Callable[[State, int], tuple[State, Replies]]
-    evaluate: Callable[[State], Replies]  # what the silos say about a state, without a round
+    evaluate: Callable[[State], Replies | None]  # what the silos say about a state, without a round
     test: Callable[[State], Score | None]
     evaluate_every: int = 1
     patience: int | None = None

@@ -17,6 +17,7 @@ from fedtct.errors import FedtctError
 from fedtct.least_squares import LocalRegression, Sums, times
 from fedtct.memory import free_bytes
 from fedtct.models import Network, NetworkSpec, Weights
+from fedtct.privacy import draw_key, noisy_sums, noisy_update
 from fedtct.seeds import derive, generator
 from fedtct.tangent import Moments, Normaliser, Recipe, TangentMap, normalised
 from fedtct.tasks import Score, add
@@ -65,6 +66,7 @@ class Silo:
         self.held_x, self.held_y = take(x, out), take(y, out)
         self.index = 0
         self.device = torch.device("cpu")
+        self.secret = ""  # what noise is drawn with besides the question; where it is to protect, nobody else's
         self.memory: dict[str, Memory] = {}
         self._given: dict[str, Any] = {}  # tables, names and numbers, as they were before silos agreed on their code
         self._features: _Features | None = None
@@ -129,9 +131,12 @@ class Silo:
     # Before training
 
     def describe(self, message: Message) -> Message:
-        """What a server must know before it can start: sizes, classes and statistics, but no sample."""
+        """What a server must know before it can start: sizes, classes and statistics, but no sample.
+
+        If the question says ``private``, nothing that depends on the samples, but for how many there are.
+        """
         x, y, held_x, held_y = map(self.given, PARTS)
-        return describe(x, y, held_x, held_y, self.name)
+        return describe(x, y, held_x, held_y, self.name, private=message.get("private", False))
 
     # Stage 1
 
@@ -164,6 +169,9 @@ class Silo:
         correction = _correction(message)
         if correction:
             correction.after(self.memory["stage1"], job.start.parameters, local.parameters, steps)
+        if message["noise"]:
+            key = draw_key(self.secret, "train", self.index, message)
+            local = noisy_update(job.start, local, message["clip"], message["noise"], key)
         return {"n": len(self), "steps": steps} | local._asdict()
 
     def evaluate(self, message: Message) -> Message:
@@ -225,6 +233,8 @@ class Silo:
         sums = Sums.zero(tangents.p, self.spec.num_classes, self.network.device)
         for xs, ys in zip(self.x.split(FEATURE_BATCH), self.y.split(FEATURE_BATCH), strict=True):
             sums = sums.add(tangents(xs), self.spec.task.targets(ys, self.spec.num_classes))
+        if message["noise"]:
+            sums = noisy_sums(sums, message["noise"], draw_key(self.secret, "sums", self.index, message))
         return {"n": len(self), "s": sums.pack(), "t": sums.t, "yy": sums.yy}
 
     def _prepared_features(self) -> "_Features":

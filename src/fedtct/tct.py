@@ -28,6 +28,8 @@ class TCT:
     def __post_init__(self) -> None:
         if self.stage1.pooled:
             raise FedtctError("TCT's stage 1 must be federated: Centralized is not")
+        if (self.stage1.noise > 0) != (self.stage2.noise > 0):
+            raise FedtctError("differential privacy needs noise in both stages: FedAvg(noise=...), Ridge(noise=...)")
 
     def fit(self, silos: Silos, test: tuple[Any, Any] | None = None, *, journal: Journal | None = None) -> Fit:
         """Train across silos; ``test`` is only scored, never learnt or chosen from."""

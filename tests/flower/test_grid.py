@@ -1,6 +1,7 @@
 """The same algorithms over messages: the same models, whatever happens to silos."""
 
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ TCT = fedtct.TCT(
     features=fedtct.TangentFeatures(p=300),
     stage2=fedtct.ScaffoldRegression(rounds=3, steps=20, lr="auto"),
 )
+PRIVATE = fedtct.FedAvg("mlp", rounds=2, local_epochs=1, num_classes=10, clip=0.5, noise=0.01)
 METHODS = {
     "fedavg": fedtct.FedAvg("mlp", rounds=2, local_epochs=1),
     "fedprox": fedtct.FedProx("mlp", rounds=2, local_epochs=1),
@@ -25,6 +27,8 @@ METHODS = {
     "tct": TCT,
     "gradient descent": fedtct.TCT("mlp", TCT.stage1, TCT.features, fedtct.GradientDescent(rounds=2)),
     "ridge": fedtct.TCT("mlp", TCT.stage1, TCT.features, fedtct.Ridge(d=200, ridge="holdout")),
+    "private": PRIVATE,  # by Flower's own mod there, by ours here
+    "private ridge": fedtct.TCT("mlp", PRIVATE, TCT.features, fedtct.Ridge(d=200, noise=0.01)),
 }
 
 
@@ -57,6 +61,34 @@ def test_every_method_gives_the_model_it_gives_in_this_process(name, tmp_path):
     there = METHODS[name].fit(over(InlineGrid(tmp_path, data, holdout=0.2)))
     assert_same(here, there)
     assert [row.train_loss for row in here.history] == pytest.approx([row.train_loss for row in there.history])
+
+
+def test_noise_follows_from_a_silos_secret_and_the_run(tmp_path):
+    """A silo with a secret: nobody who knows the seed can take its noise away, nor one who knows another run's."""
+
+    def model(grid, run="run"):
+        return METHODS["private ridge"].fit(over(grid, run=run)).model._tensors()["w"]
+
+    grid = InlineGrid(tmp_path, parts())
+    public = model(grid)
+    grid.seats = {node: replace(seat, secret="mine") for node, seat in grid.seats.items()}
+    assert not torch.allclose(model(grid), public)
+    assert torch.equal(model(grid), model(grid))
+    assert not torch.allclose(model(grid), model(grid, run="another"))
+
+
+def test_a_private_silo_that_fails_is_named_with_its_reason(grid):
+    seat, calls = grid.seats[101], []
+
+    def later():
+        calls.append(1)
+        if len(calls) > 1:
+            raise fedtct.FedtctError("the disk with the data is gone")
+        return seat.load()
+
+    grid.seats[101] = replace(seat, load=later)
+    with pytest.raises(fedtct.FedtctError, match="s1: the disk with the data is gone"):
+        PRIVATE.fit(over(grid, min_silos=4))
 
 
 def test_bytes_are_those_of_the_messages(grid):
@@ -200,7 +232,7 @@ def test_a_silo_that_fails_is_named_with_its_reason(grid):
     def broken():
         raise fedtct.FedtctError("the disk with the data is not mounted")
 
-    grid.seats[101] = type(seat)(seat.name, broken, seat.cache, seat.cache_bytes)
+    grid.seats[101] = replace(seat, load=broken)
     with pytest.raises(fedtct.FedtctError, match="s1: the disk with the data is not mounted"):
         METHODS["fedavg"].fit(over(grid))
 
@@ -211,7 +243,7 @@ def test_what_a_strange_error_says_does_not_leave_the_silo(grid):
     def broken():
         raise RuntimeError("patient 4711")
 
-    grid.seats[101] = type(seat)(seat.name, broken, seat.cache, seat.cache_bytes)
+    grid.seats[101] = replace(seat, load=broken)
     with pytest.raises(fedtct.FedtctError, match="s1: RuntimeError; the silo's log says more") as error:
         METHODS["fedavg"].fit(over(grid))
     assert "4711" not in str(error.value)
@@ -241,7 +273,7 @@ def test_a_latecomer_with_another_shape_is_refused_and_the_run_goes_on(tmp_path)
 
 def test_two_silos_of_one_name_are_refused(grid):
     seat = grid.seats[101]
-    grid.seats[101] = type(seat)("s0", seat.load, seat.cache, seat.cache_bytes)
+    grid.seats[101] = replace(seat, name="s0")
     with pytest.raises(fedtct.FedtctError, match=r"s0 \(node 101\): another silo has this name"):
         METHODS["fedavg"].fit(over(grid))
 

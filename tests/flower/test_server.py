@@ -42,15 +42,19 @@ def crash_at(question: str, number: int, silo: int):
         ("tct", "normalise", 1),
         ("tct", "regress", 1),
         ("tct", "regress", 3),
+        ("private", "sums", 1),
     ],
 )
 def test_a_server_that_crashed_goes_on_and_ends_with_the_same_model(method, question, number, tmp_path):
-    config = RunConfig.of(**SETTINGS, method=method, rounds=(1, 4) if method == "tct" else (4,))
-    expected = config.build().fit(local(parts())).model
+    settings = {"method": method, "rounds": (1, 4) if method == "tct" else (4,)}
+    if method == "private":
+        settings = {"method": "tct", "rounds": (3, 1), "stage2": "ridge", "d": 100, "epsilon": 50.0}
+    config = RunConfig.of(**SETTINGS, **settings)
+    expected = config.build(10).fit(local(parts())).model
     grid = InlineGrid(tmp_path, parts())
     grid.before, known = crash_at(question, number, 102)
     known.append(grid)
-    server = ServerConfig(out=str(tmp_path / "run"), round_timeout=1.0, wait=0.0)
+    server = ServerConfig(out=str(tmp_path / "run"), round_timeout=1.0, wait=0.0, num_classes=10)
     with pytest.raises(Crash):
         serve(grid, config, server)
     moments = grid.asked.count((100, "moments"))
@@ -72,6 +76,7 @@ def test_a_run_toml_is_checked(tmp_path):
         "[server]\nwaite = 3": "unknown setting 'waite'",
         "round = [2]": "did you mean 'rounds'",
         "[server]\nwire = 'fp8'": "wire must be",
+        "method = 'fedavg'\nepsilon = 8.0": "set num_classes in",
         "rounds = [": "not valid TOML",
     }.items():
         file.write_text(text)

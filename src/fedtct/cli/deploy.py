@@ -148,7 +148,7 @@ def run(
             sizes = tuple(map(int, shape.split(",")))
         except ValueError as error:
             raise FedtctError(f"shape must be whole numbers such as 3,32,32, not '{shape}'") from error
-        print_messages(messages(config, sizes, classes, settings.wire == "fp16"))
+        print_messages(messages(config, sizes, classes, settings.wire == "fp16"), config.promise())
         return
     places = {"out": out, "resume": resume}
     command = processes.submit(server, app, {k: str(v.absolute()) for k, v in places.items() if v is not None})

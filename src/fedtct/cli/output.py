@@ -50,7 +50,8 @@ def print_summary(summary: Summary, as_json: bool) -> None:
         f"{megabytes:,.1f}",
         f"{summary.seconds:,.1f}",
     )
-    _print(table, f"everything is in {summary.folder}")
+    private = "" if summary.epsilon is None else f"differential privacy of every sample: ε = {summary.epsilon:.3g}\n"
+    _print(table, f"{private}everything is in {summary.folder}")
 
 
 def print_choice(choice: Choice, as_json: bool) -> None:
@@ -92,7 +93,7 @@ def print_lines(lines: Sequence[Line], folder: Path, as_json: bool) -> None:
     _print(table, f"everything is in {folder}: summary.csv, plots, a folder a run")
 
 
-def print_messages(lines: Sequence[Message]) -> None:
+def print_messages(lines: Sequence[Message], promise: str = "") -> None:
     """What a run sends and receives, a question after the other; arrays come last, as there may be many."""
     from fedtct.deploy.messages import rows
 
@@ -102,6 +103,8 @@ def print_messages(lines: Sequence[Message]) -> None:
     print(f"\nA silo sends and receives {total / 1e6:,.1f} MB in all. What its replies can reveal:")
     for line in lines:
         print(f"  {line.question:<10} {line.reveals}")
+    if promise:
+        print(promise)
 
 
 def _table(*columns: str) -> Table:

@@ -24,7 +24,9 @@ Config = Annotated[Path | None, typer.Option(help="a TOML file of settings; opti
 Resume = Annotated[Path | None, typer.Option(help="go on with what was stopped in this folder", metavar="DIR")]
 Out = Annotated[Path | None, typer.Option(help="the new folder [under runs/]", metavar="DIR")]
 Json = Annotated[bool, typer.Option("--json", help="no progress; one JSON object on stdout")]
-Engine = Annotated[str, typer.Option(help="local, or flower for its simulation on Ray", metavar="NAME")]
+Engine = Annotated[
+    str, typer.Option(help="local, or flower for its simulation on Ray", metavar="NAME", show_default=False)
+]
 
 
 @with_settings()
@@ -98,6 +100,8 @@ def _execute(folder: "RunFolder", screen: Screen, json: bool, engine: str) -> No
         from fedtct.deploy.simulate import simulate as execute
     else:
         from fedtct.runs.execute import execute
+    if promise := folder.config.promise():
+        screen.say(promise)
     with stoppable(screen, folder.path, "fedtct run"), screen:
         execute(folder, draw_run)
     print_summary(Summary.of(folder), json)

@@ -14,11 +14,13 @@ from flwr.app import Message as FlowerMessage
 from flwr.clientapp import ClientApp
 
 from fedtct.deploy.cache import RunCache
+from fedtct.deploy.local_dp import with_flowers_noise
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
 from fedtct.federation.local import LocalFederation
 from fedtct.federation.wire import ERROR, FORGET, REMEMBERED, SILO, UNPREPARED, Envelope, pack, unpack, unseal
 from fedtct.models import NetworkSpec
+from fedtct.privacy import draw_key
 from fedtct.silo import Message, Silo
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,7 @@ class Seat:
     cache: Path
     cache_bytes: int
     device: str = "auto"
+    secret: str = ""  # that noise is drawn with
 
 
 class Unprepared(Exception):
@@ -45,7 +48,7 @@ def client_app(seat_of: Callable[[Context], Seat]) -> ClientApp:
     app = ClientApp()
 
     def handle(message: FlowerMessage, context: Context) -> FlowerMessage:
-        return FlowerMessage(reply(message, seat_of(context)), reply_to=message)
+        return FlowerMessage(reply(message, context, seat_of(context)), reply_to=message)
 
     app.train()(handle)
     app.query()(handle)
@@ -55,10 +58,10 @@ def client_app(seat_of: Callable[[Context], Seat]) -> ClientApp:
 def deployed_silo(context: Context) -> Seat:
     """The silo that this SuperNode was started for, as its silo.toml tells."""
     silo = SiloConfig.read(str(context.node_config["silo"]))
-    return Seat(silo.name, silo.load, silo.path(silo.cache), int(silo.cache_gb * 1e9), silo.device)
+    return Seat(silo.name, silo.load, silo.path(silo.cache), int(silo.cache_gb * 1e9), silo.device, silo.secret())
 
 
-def reply(message: FlowerMessage, seat: Seat) -> Any:
+def reply(message: FlowerMessage, context: Context, seat: Seat) -> Any:
     """The answer to a message, or what went wrong in words; what a stranger's error says stays in the silo's log."""
     own: dict[str, Any] = {SILO: seat.name}
     half = False
@@ -66,7 +69,12 @@ def reply(message: FlowerMessage, seat: Seat) -> Any:
         question, rest = unpack(message.content)
         envelope = unseal(rest)
         half = envelope.half
-        answer = respond(seat, envelope, question)
+        if envelope.question == "train" and question["noise"]:
+            answer = respond(seat, envelope, question | {"noise": 0.0})  # Flower adds it
+            key = draw_key(_secret(seat, envelope), "train", envelope.seat, question)
+            answer = with_flowers_noise(message, context, answer, question["clip"], question["noise"], key)
+        else:
+            answer = respond(seat, envelope, question)
     except Unprepared:
         answer, own = {}, own | {UNPREPARED: True}
     except FedtctError as error:
@@ -90,7 +98,7 @@ def respond(seat: Seat, envelope: Envelope, message: Message) -> Message:
         return kept
     silo = seat.load()
     federation = LocalFederation([silo], seat.device)
-    silo.index = envelope.seat
+    silo.index, silo.secret = envelope.seat, _secret(seat, envelope)
     if envelope.network and question != "describe":  # whether its data fits is for the server to say
         federation.use(NetworkSpec.from_record(json.loads(envelope.network)))
     if question in NEEDS_FEATURES:
@@ -102,6 +110,11 @@ def respond(seat: Seat, envelope: Envelope, message: Message) -> Message:
     (answer,) = federation.deliver(question, message)
     _keep(silo, cache, envelope, answer)
     return answer
+
+
+def _secret(seat: Seat, envelope: Envelope) -> str:
+    """Noise differs from run to run: the data may have changed in between. In a simulation it follows from the seed."""
+    return seat.secret and f"{seat.secret}/{envelope.run}"
 
 
 def _kept_answer(cache: RunCache, envelope: Envelope) -> Message:

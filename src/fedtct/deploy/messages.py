@@ -23,6 +23,11 @@ REVEALS = {
     "assess": "how many samples linear models classify rightly here",
     "sums": "the covariance of features, and the sum of features of each class",
 }
+PRIVATE = {
+    "describe": "how many samples of which shape",
+    "train": "weights trained here, clipped and noised: as much as ε says",
+    "sums": "the same, noised: as much as ε says",
+}
 
 
 class Line(NamedTuple):
@@ -35,9 +40,13 @@ class Line(NamedTuple):
     bytes_down: int
     bytes_up: int
 
+    noise: float = 0.0
+
     @property
     def reveals(self) -> str:
         """What a reply can tell of the silo's data."""
+        if self.noise:
+            return PRIVATE.get(self.question, REVEALS[self.question])
         return REVEALS[self.question]
 
 
@@ -48,7 +57,8 @@ def messages(config: RunConfig, shape: tuple[int, ...], num_classes: int, half: 
     recorder = _Recorder(silos, half)
     short.build(num_classes).fit(recorder)
     times = dict(zip(("train", "regress"), config.rounds, strict=False))
-    return [line._replace(times=times.get(line.question, 1)) for line in recorder.lines.values()]
+    lines = recorder.lines.values()
+    return [line._replace(times=times.get(line.question, 1), noise=config.noise) for line in lines]
 
 
 def samples(shape: tuple[int, ...], num_classes: int) -> tuple[Tensor, Tensor]:

@@ -56,7 +56,10 @@ def read_run(path: Path, overrides: Mapping[str, Any] | None = None) -> tuple[Ru
     if unknown := set(server) - known:
         raise FedtctError(f"{path}: [server] has an unknown setting '{min(unknown)}': known are {', '.join(known)}")
     check_names(run, str(path))
-    return RunConfig.of(**run | {"device": "cpu"}), ServerConfig(**server)
+    config, terms = RunConfig.of(**run | {"device": "cpu"}), ServerConfig(**server)
+    if config.epsilon and not terms.num_classes:
+        raise FedtctError(f"{path}: with epsilon silos do not tell their labels; set num_classes in [server]")
+    return config, terms
 
 
 class ServerFolder(RunFolder):
@@ -132,6 +135,8 @@ def serve(grid: Grid, config: RunConfig, server: ServerConfig, resume: str = "")
         return folder.fit()
     assert isinstance(folder, ServerFolder)
     config = folder.config
+    if promise := config.promise():
+        say(promise)
     federation = FlowerFederation(grid, folder.key(), server.terms(config.silos), folder.note)
     fit = config.build(server.num_classes or None).fit(federation, test=test_data(server), journal=folder)
     folder.finish(fit)

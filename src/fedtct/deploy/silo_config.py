@@ -1,7 +1,9 @@
 """What a silo says about itself, in a silo.toml of its own: its name, where its data is, how to reach the server."""
 
 import importlib
+import os
 import re
+import secrets
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -14,6 +16,7 @@ from fedtct.errors import FedtctError
 from fedtct.runs.config import parse_toml
 from fedtct.silo import Silo
 
+SECRET = "noise.key"
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 
 
@@ -64,6 +67,16 @@ class SiloConfig:
     def path(self, text: str) -> Path:
         """A path of this file."""
         return self.folder / Path(text).expanduser()
+
+    def secret(self) -> str:
+        """What this silo's noise is drawn with: made once, and nobody else's."""
+        file = self.path(SECRET)
+        try:
+            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
+                new.write(secrets.token_hex(32))
+        except FileExistsError:
+            pass
+        return file.read_text().strip()
 
     def load(self) -> Silo:
         """The silo with its data."""

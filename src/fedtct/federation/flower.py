@@ -22,13 +22,13 @@ from fedtct.federation.wire import (
     SILO,
     UNPREPARED,
     Envelope,
-    digest,
     pack,
     seal,
     unpack,
     weigh,
 )
 from fedtct.models import NetworkSpec
+from fedtct.seeds import digest
 from fedtct.silo import Message
 
 POLL_SECONDS, PAUSE_SECONDS = 0.3, 3.0
@@ -78,6 +78,7 @@ class FlowerFederation(Federation):
         self._names: dict[int, str] = {}  # of nodes
         self._online: set[int] = set()
         self._refused: set[int] = set()  # nodes whose data does not fit
+        self._describe: Message = {}  # how silos are asked what they hold
         self._spec: NetworkSpec | None = None
         self._network = ""
         self._prepared: dict[str, Message] = {}
@@ -107,6 +108,8 @@ class FlowerFederation(Federation):
         if question in PREPARATION:
             before = self._tags["moments"] if question == "normalise" else self._network
             self._tags[question], self._prepared[question] = digest(message, before), message
+        if question == "describe":
+            self._describe = message
         replies = self._gather() if question == "describe" else self._collect(question, message)
         if question in REMEMBERED:
             self._move_on(set(replies), scaffold=message["correction"] == "scaffold")
@@ -140,7 +143,7 @@ class FlowerFederation(Federation):
         self._names = {}
         while len(found.replies) < self.terms.silos:
             nodes = [node for node in self._there() if node not in self._names]
-            found = _join(found, self._exchange("describe", {}, nodes)) if nodes else found
+            found = _join(found, self._exchange("describe", self._describe, nodes)) if nodes else found
             if found.stated or time.monotonic() > deadline:
                 break
             if len(found.replies) < self.terms.silos:
@@ -157,7 +160,7 @@ class FlowerFederation(Federation):
         there = self._there()
         new = [node for node in there if node not in self._names and node not in self._refused]
         if new:
-            arrived = self._exchange("describe", {}, new)
+            arrived = self._exchange("describe", self._describe, new)
             for name, reply in arrived.replies.items():
                 if reason := self._misfit(reply):
                     arrived.failures[name] = reason

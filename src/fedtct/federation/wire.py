@@ -1,6 +1,5 @@
 """The form in which messages travel over Flower: one record of arrays, one of plain values, nothing that can run."""
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -74,12 +73,3 @@ def weigh(content: RecordDict) -> int:
     """Bytes of a message as it is handed to Flower: its serialised arrays and its configuration."""
     arrays = sum(len(a.data) + len(k) for record in content.array_records.values() for k, a in record.items())
     return arrays + sum(len(json.dumps(dict(record))) for record in content.config_records.values())
-
-
-def digest(message: Message, *more: str) -> str:
-    """A name for a message's content."""
-    result = hashlib.sha256("/".join(more).encode())
-    for key, value in sorted(message.items()):
-        result.update(key.encode())
-        result.update(value.cpu().numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode())
-    return result.hexdigest()[:16]

@@ -45,7 +45,7 @@ class RunConfig:
     rounds: tuple[int, ...] = setting((100, 100), "rounds; for tct of stage 1 and 2: 20,20", "N[,N]")
     local_epochs: int = setting(5, "epochs a silo trains in a round", "N")
     batch_size: int = setting(64, "samples in a step", "N")
-    lr: float = setting(0.1, "learning rate; holdout chooses of several", "LR[,LR]")
+    lr: float = setting(0.1, "learning rate, or several to choose from", "LR[,LR]")
     weight_decay: float = setting(1e-5, "weight decay", "X")
     trainable: str = setting("all", "all, last-layer or last:N", "PART")
     augment: str = setting("none", "none or crop-flip", "NAME")
@@ -62,6 +62,9 @@ class RunConfig:
     stage2_lr: float | str = setting("auto", "TCT: step size of stage 2, or auto", "LR")
     ridge: float | str = setting("gcv", "TCT: ridge strength, gcv or holdout", "X")
     d: int = setting(4096, "TCT: features of ridge", "N")
+    epsilon: float = setting(0.0, "differential privacy of every sample [0: none]", "E")
+    delta: float = setting(1e-5, "the chance that differential privacy fails", "X")
+    clip: float = setting(1.0, "the norm that updates of stage 1 are clipped to", "X")
     seed: int = setting(0, "seed of the split, the weights, every draw", "N")
     device: str = setting("auto", "auto, cpu or cuda", "NAME")
 
@@ -113,6 +116,7 @@ class RunConfig:
         from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold
 
         shared = {name: getattr(self, name) for name in SHARED} | {
+            "noise": self.noise,
             "rounds": self.rounds[0],
             "num_classes": num_classes,
             "init_weights": self.init_weights or None,
@@ -134,7 +138,9 @@ class RunConfig:
         from fedtct.stage2 import FedAvgRegression, GradientDescent, Ridge, ScaffoldRegression
 
         if self.stage2 == "ridge":
-            return Ridge(d=self.d, ridge=self.ridge)  # type: ignore[arg-type]  # it checks its words itself
+            return Ridge(d=self.d, ridge=self.ridge, noise=self.noise)  # type: ignore[arg-type]  # it checks its words
+        if self.epsilon:
+            raise FedtctError(f"stage2='{self.stage2}' has no differential privacy: use stage2='ridge'")
         shared: dict[str, Any] = {
             "rounds": self.rounds[1],
             "lr": self.stage2_lr,
@@ -145,6 +151,27 @@ class RunConfig:
             return GradientDescent(**shared)
         kind = ScaffoldRegression if self.stage2 == "scaffold" else FedAvgRegression
         return kind(steps=self.steps, **shared)
+
+    @property
+    def releases(self) -> int:
+        """How many noisy replies a silo gives in the whole run."""
+        return self.rounds[0] + (self.method == "tct")
+
+    @property
+    def noise(self) -> float:
+        """The noise that ``epsilon`` takes, in sensitivities; 0 without differential privacy."""
+        from fedtct.privacy import noise_multiplier
+
+        return noise_multiplier(self.epsilon, self.delta, self.releases) if self.epsilon else 0.0
+
+    def promise(self) -> str:
+        """What differential privacy promises in this run, in words; empty if there is none."""
+        if not self.epsilon:
+            return ""
+        return (
+            f"differential privacy of every sample: ε = {self.epsilon:g} at δ = {self.delta:g}, spent on "
+            f"{self.releases} replies of each silo with noise of {self.noise:.3g} times their sensitivity"
+        )
 
     def _check(self) -> None:
         """Refuse what cannot work, before anything is loaded; the estimators check what is theirs."""
@@ -164,6 +191,8 @@ class RunConfig:
         if isinstance(self.stage2_lr, str) and self.stage2_lr != "auto":
             raise FedtctError(f"stage2_lr must be a number or 'auto', it is '{self.stage2_lr}'")
         self._check_rounds()
+        if self.epsilon < 0:
+            raise FedtctError(f"epsilon must not be negative, it is {self.epsilon:g}")
         if self.needs_holdout and not self.holdout:
             raise FedtctError("patience and ridge='holdout' judge by held-out samples: set holdout, to 0.1 say")
         self.build()
@@ -188,7 +217,7 @@ class RunConfig:
         return bool(self.patience) or chooses
 
 
-SHARED = ("local_epochs", "batch_size", "lr", "weight_decay", "augment", "trainable", "seed", "evaluate_every")
+SHARED = ("local_epochs", "batch_size", "lr", "weight_decay", "augment", "trainable", "seed", "evaluate_every", "clip")
 SETTINGS = {spec.name: spec for spec in fields(RunConfig)}
 
 

@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from fedtct.history import Row
+from fedtct.privacy import spent_epsilon
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
 
@@ -29,6 +30,7 @@ class Summary:
     bytes_up: int
     bytes_down: int
     seconds: float
+    epsilon: float | None  # of a sample's differential privacy, as spent; none without noise
     folder: str
 
     @classmethod
@@ -52,6 +54,7 @@ class Summary:
             bytes_up=sum(row.bytes_up for row in rows),
             bytes_down=sum(row.bytes_down for row in rows),
             seconds=round(sum(row.seconds for row in rows), 3),
+            epsilon=spent(rows, config),
             folder=str(folder.path),
         )
 
@@ -67,6 +70,14 @@ def final_row(rows: Sequence[Row], config: RunConfig) -> Row:
         return last
     rated = [row for row in rows if row.stage == last.stage and row.holdout_accuracy is not None]
     return max(rated, key=lambda row: row.holdout_accuracy or 0.0)
+
+
+def spent(rows: Sequence[Row], config: RunConfig) -> float | None:
+    """The ε that the rounds of a run come to at its δ."""
+    if not config.epsilon:
+        return None
+    rounds = sum(row.round > 0 for row in rows if row.stage in ("stage1", "stage2"))
+    return spent_epsilon(config.noise, rounds, config.delta)
 
 
 def rounds_of(rows: Sequence[Row]) -> str:

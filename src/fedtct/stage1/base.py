@@ -45,7 +45,10 @@ class Stage1(ABC):
     seed: int = 0
     evaluate_every: int = 1
     patience: int | None = None
+    clip: float = 1.0  # with noise: the norm that a silo's update is clipped to
+    noise: float = 0.0  # that a silo adds to its update, in sensitivities: see fedtct.privacy
 
+    private: ClassVar[bool] = True  # noise on the updates is all that it takes: silos remember nothing of them
     pooled: ClassVar[bool] = False  # all data in one place: no federated algorithm, but a bound for them
 
     def __post_init__(self) -> None:
@@ -55,10 +58,19 @@ class Stage1(ABC):
             raise FedtctError(f"patience must be at least 1 round, not {self.patience}")
         if self.seed < 0:
             raise FedtctError(f"seed must not be negative, it is {self.seed}")
+        self._check_privacy()
         plan = LocalPlan(
             self.local_epochs, self.batch_size, self.lr, self.weight_decay, 0.0, self.augment, self.trainable
         )
         plan.check()
+
+    def _check_privacy(self) -> None:
+        if self.noise < 0 or not self.clip > 0:
+            raise FedtctError("noise must not be negative and clip must be positive")
+        if self.noise and not self.private:
+            raise FedtctError(f"{type(self).__name__} has no differential privacy: use FedAvg, FedProx or FedAdam")
+        if self.noise and self.patience is not None:
+            raise FedtctError("patience judges by what silos say about models, which is not differentially private")
 
     @abstractmethod
     def round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:
@@ -84,7 +96,9 @@ class Stage1(ABC):
             "server_steps": float(state.get("server_steps", 0.0)),
             "augment": self.augment,
             "trainable": self.trainable,
-            "evaluate": number % self.evaluate_every == 0,
+            "evaluate": number % self.evaluate_every == 0 and not self.noise,
+            "clip": self.clip,
+            "noise": self.noise,
         }
 
     def fit(self, silos: Silos, test: tuple[Any, Any] | None = None, *, journal: Journal | None = None) -> Fit:
@@ -111,6 +125,7 @@ class Stage1(ABC):
             num_classes=self.num_classes,
             seed=self.seed,
             pooled=self.pooled,
+            private=self.noise > 0,
         )
 
     def run(self, session: Session) -> Weights:
@@ -128,7 +143,7 @@ class Stage1(ABC):
             name="stage1",
             rounds=self.rounds,
             round=lambda state, number: self.round(federation, state, number),
-            evaluate=lambda state: federation.ask("evaluate", _weights(state)._asdict()),
+            evaluate=lambda state: None if self.noise else federation.ask("evaluate", _weights(state)._asdict()),
             test=test,
             evaluate_every=self.evaluate_every,
             patience=self.patience,

@@ -11,3 +11,4 @@ class Centralized(FedAvg):
     """Plain SGD on the pooled data: FedAvg with a single silo that holds everything. Nothing is communicated."""
 
     pooled: ClassVar[bool] = True
+    private: ClassVar[bool] = False

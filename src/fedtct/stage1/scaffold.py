@@ -1,6 +1,7 @@
 """SCAFFOLD: correct every silo's gradient by how it differs from everybody's (Karimireddy et al., 2020)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedtct.federation import Federation, Replies, weighted_sum
 from fedtct.history import State
@@ -14,6 +15,8 @@ class Scaffold(Stage1):
     Silos with more samples take more steps. Averaging what each did in a step, and going as many steps as silos took on
     average, keeps Σ (n_k/n)·h_k = 0 and the optimum that of the pooled loss. With equal steps it is the plain average.
     """
+
+    private: ClassVar[bool] = False
 
     def round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:
         """w ← w − τ·Σ (n_k/n)·(w − w_k)/M_k  with  τ = Σ (n_k/n)·M_k."""

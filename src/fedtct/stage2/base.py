@@ -23,6 +23,8 @@ STABLE_SHARE = 0.95  # of the step size at which steps begin to diverge; what lr
 class Stage2(ABC):
     """A federated solver of the linear regression on tangent features."""
 
+    noise: float = 0.0  # that a silo adds to what it sends, in sensitivities: see fedtct.privacy
+
     def check(self, session: Session) -> None:  # noqa: B027 (there may be nothing to refuse)
         """Refuse what cannot work with these silos; called before stage 1, so that no work is lost."""
 

@@ -11,9 +11,10 @@ from fedtct.errors import FedtctError
 from fedtct.federation import Replies
 from fedtct.history import Checkpoint, Row
 from fedtct.least_squares import RidgePath, Sums
+from fedtct.privacy import sums_sensitivity
 from fedtct.session import Session
 from fedtct.stage2.base import LinearTest, Stage2
-from fedtct.tangent import Normaliser, Recipe
+from fedtct.tangent import Moments, Normaliser, Recipe
 from fedtct.tasks import Regression
 
 STRENGTHS = tuple(10.0**k for k in range(-6, 3))  # features have variance one, so these span all that matters
@@ -26,16 +27,22 @@ class Ridge(Stage2):
     The answer does not depend on how the data is dealt, and there is no step size. ``ridge`` is the strength, or how to
     choose it from training data: "gcv" by generalised cross-validation, which costs no message, or "holdout" by the
     accuracy (of numbers the squared error) on what silos hold out, which costs a second round.
+
+    With ``noise``, sums are differentially private: features are scaled to norm one, and "gcv" takes as the strength
+    how far the noise may move the features' covariance.
     """
 
     d: int = 4096
     ridge: float | Literal["gcv", "holdout"] = "gcv"
+    noise: float = 0.0
 
     def __post_init__(self) -> None:
         if self.d < 1:
             raise FedtctError(f"Ridge needs at least one coordinate, d is {self.d}")
         if self.ridge not in ("gcv", "holdout") and not (isinstance(self.ridge, float | int) and self.ridge > 0):
             raise FedtctError(f"ridge must be positive, 'gcv' or 'holdout', it is {self.ridge}")
+        if self.noise < 0 or (self.noise and self.ridge == "holdout"):
+            raise FedtctError("noise must not be negative, and ridge='holdout' is not differentially private")
 
     def check(self, session: Session) -> None:
         """A strength chosen on held-out samples needs some."""
@@ -48,27 +55,45 @@ class Ridge(Stage2):
         if (done := journal.restore("stage2")) is not None:
             return LinearModel(Normaliser(done.state["mean"], done.state["scale"]), done.state["w"])
         journal.begin("stage2", 1, 0)
-        replies = session.federation.ask("sums", recipe._asdict())
+        replies = session.federation.ask("sums", recipe._asdict() | {"noise": self.noise})
         sums = self._total(replies)
         moments = sums.moments()
-        identity = Normaliser.identity(len(moments.mean), sums.s.device)
-        normaliser = Normaliser.of(moments) if recipe.normalize else identity
+        normaliser = self._normaliser(moments, recipe)
         path = RidgePath.of(sums, normaliser)
 
         def solve(strength: float) -> LinearModel:
             w: Tensor = path.weights(strength, normaliser, moments.mean)
             return LinearModel(normaliser, w.float())
 
-        linear = solve(self._choose(session, recipe, path, [solve(s) for s in STRENGTHS]))
+        if self.noise and self.ridge == "gcv":
+            strength = self._noise_level(sums, silos=len(replies.messages))
+        else:
+            strength = self._choose(session, recipe, path, [solve(s) for s in STRENGTHS])
+        linear = solve(strength)
         test = LinearTest(session, recipe, normaliser)({"w": linear.w})
-        journal.record(Row.of("stage2", 1, replies.cost, _rate(session, recipe, linear), test))
+        rating = None if self.noise else _rate(session, recipe, linear)
+        journal.record(Row.of("stage2", 1, replies.cost, rating, test))
         state = {"w": linear.w, "mean": normaliser.mean, "scale": normaliser.scale}
         journal.save("stage2", Checkpoint(1, state, finished=True))
         return linear
 
     def recipe(self, recipe: Recipe) -> Recipe:
         """The recipe at d coordinates."""
-        return recipe._replace(p=min(self.d, recipe.p))
+        return recipe._replace(p=min(self.d, recipe.p), bounded=self.noise > 0)
+
+    def _normaliser(self, moments: Moments, recipe: Recipe) -> Normaliser:
+        """Variance one for each feature; under noise, which would drown small variances, for the mean feature alone."""
+        if not self.noise:
+            identity = Normaliser.identity(len(moments.mean), moments.mean.device)
+            return Normaliser.of(moments) if recipe.normalize else identity
+        mean = moments.mean.float()
+        return Normaliser(mean, torch.full_like(mean, len(mean) ** 0.5))
+
+    def _noise_level(self, sums: Sums, silos: int) -> float:
+        """How far noise moves the covariance: the largest eigenvalue of a random symmetric matrix (Wigner, 1955)."""
+        d, n = len(sums.s) - 1, float(sums.s[0, 0])
+        deviation = self.noise * sums_sensitivity(sums.t.shape[1]) * silos**0.5
+        return float(2 * d**1.5 * deviation / n)  # features are scaled by √d
 
     def _total(self, replies: Replies) -> Sums:
         parts = []

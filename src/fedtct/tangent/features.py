@@ -53,6 +53,7 @@ class Recipe(NamedTuple):
     p: int
     seed: int
     normalize: bool
+    bounded: bool = False  # every sample's features are scaled to norm one, as differential privacy needs them
 
 
 class TangentMap:
@@ -65,6 +66,7 @@ class TangentMap:
         count = len(self.network.parameters)
         chosen = torch.randperm(count, generator=generator(recipe.seed, "coordinates"))[: recipe.p]
         self.coordinates = chosen.sort().values.to(device)
+        self.bounded = recipe.bounded
         self._method: str | None = None
 
     @property
@@ -81,7 +83,8 @@ class TangentMap:
         module, x = self.network.module, self.network.prepare(x)
         if self._method is None and len(x):
             self._method = choose_method(module, x[:1], self.coordinates)
-        return tangent_features(module, x, self.coordinates, method=self._method or "auto")
+        features = tangent_features(module, x, self.coordinates, method=self._method or "auto")
+        return nn.functional.normalize(features) if self.bounded else features
 
 
 def with_fresh_head(network: Network, seed: int) -> Network:

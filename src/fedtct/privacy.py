@@ -1,0 +1,125 @@
+"""Differential privacy: what silos send is bounded and noised, and an exact account of what that promises.
+
+Two federations are neighbours if one sample of one silo is replaced by another. A release is a reply whose value moves
+by at most its sensitivity between neighbours; noise is Gaussian, with a deviation of ``noise`` sensitivities. Each silo
+adds its own before it replies, so the promise holds against the server too.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedtct.errors import FedtctError
+from fedtct.least_squares import Sums
+from fedtct.models import Weights
+from fedtct.seeds import digest
+
+LARGEST_EPSILON = 100.0  # beyond it nothing is promised
+
+# The account. Gaussian releases compose, however each depends on those before, to a single one with μ = √releases/noise
+# (Dong, Roth and Su, 2022), whose δ at every ε is known exactly (Balle and Wang, 2018).
+
+
+def noise_multiplier(epsilon: float, delta: float, releases: int) -> float:
+    """The noise with which so many releases together are (ε, δ)-differentially private."""
+    check_budget(epsilon, delta)
+    mu = _root(lambda mu: gaussian_delta(epsilon, mu) - delta, 0.0, 1000.0)
+    return math.sqrt(max(releases, 1)) / mu
+
+
+def spent_epsilon(noise: float, releases: int, delta: float) -> float:
+    """The ε that so many releases with this noise come to."""
+    if not releases:
+        return 0.0
+    mu = math.sqrt(releases) / noise
+    return _root(lambda epsilon: delta - gaussian_delta(epsilon, mu), 0.0, 2 * LARGEST_EPSILON)
+
+
+def gaussian_delta(epsilon: float, mu: float) -> float:
+    """The δ of a Gaussian release whose sensitivity is μ deviations."""
+    if mu == 0:
+        return 0.0
+    return _normal(mu / 2 - epsilon / mu) - math.exp(epsilon) * _normal(-mu / 2 - epsilon / mu)
+
+
+def check_budget(epsilon: float, delta: float) -> None:
+    """Refuse promises that are none."""
+    if not 0 < epsilon <= LARGEST_EPSILON:
+        raise FedtctError(f"epsilon must be above 0 and at most {LARGEST_EPSILON:g}, it is {epsilon:g}")
+    if not 0 < delta < 1:
+        raise FedtctError(f"delta must lie between 0 and 1, far below 1 over the samples; it is {delta:g}")
+
+
+def _normal(x: float) -> float:
+    """Φ."""
+    return math.erfc(-x / math.sqrt(2)) / 2
+
+
+def _root(rising: Callable[[float], float], low: float, high: float) -> float:
+    """Where a rising function turns from negative to positive."""
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (low, middle) if rising(middle) > 0 else (middle, high)
+    return (low + high) / 2
+
+
+# The releases.
+
+
+def draw_key(secret: str, question: str, seat: int, message: Mapping[str, Any]) -> list[int]:
+    """What a reply's noise is drawn from: the same question gets the same answer, another one noise of its own.
+
+    So a question that is asked again after a crash tells nothing more.
+    """
+    text = "/".join([secret, question, str(seat), digest(message)])
+    return [int(word) for word in np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint32)]
+
+
+def update_sensitivity(clip: float) -> float:
+    """A replaced sample may take an update anywhere within the norm that it is clipped to."""
+    return 2 * clip
+
+
+def noisy_update(start: Weights, local: Weights, clip: float, noise: float, key: list[int]) -> Weights:
+    """Where training led, its update clipped and noised.
+
+    This is what Flower's LocalDpMod does, to the last bit: were it not, the next round's question would differ in a
+    digit and, since noise follows from the question, in all of its noise.
+    """
+    before = [tensor.cpu().numpy() for tensor in start]
+    updates = [tensor.cpu().numpy() - at for at, tensor in zip(before, local, strict=True)]
+    norm = float(np.sqrt(sum(np.linalg.norm(update.flat) ** 2 for update in updates)))
+    shrink = min(1.0, clip / norm) if norm else 1.0
+    draws, deviation = np.random.RandomState(key), noise * update_sensitivity(clip)
+    after = []
+    for at, update in zip(before, updates, strict=True):
+        update *= shrink
+        after.append(at + update + draws.normal(0.0, deviation, at.shape).astype(at.dtype))
+    return Weights(*(torch.from_numpy(array).to(tensor) for array, tensor in zip(after, local, strict=True)))
+
+
+def sums_sensitivity(num_classes: int) -> float:
+    """How far one sample moves (Σz̃z̃ᵀ, Σz̃yᵀ), with features of norm one: z̃ = (1, z), so |z̃|² = 2.
+
+    |aaᵀ − bbᵀ|² = |a|⁴ + |b|⁴ − 2(a·b)² ≤ 8, and |ayᵀ − bvᵀ| ≤ |a||y| + |b||v| with |y|² = 1 − 1/C.
+    """
+    return math.sqrt(8 + 8 * (1 - 1 / num_classes))
+
+
+def noisy_sums(sums: Sums, noise: float, key: list[int]) -> Sums:
+    """Sums of bounded features with noise on all but n and Σ|y|², which depend on the number of samples alone."""
+    draws = np.random.RandomState(key)
+    deviation = noise * sums_sensitivity(sums.t.shape[1])
+    upper = torch.triu(_gaussian(draws, deviation, sums.s))
+    upper[0, 0] = 0.0
+    symmetric = upper + torch.triu(upper, 1).T
+    return sums._replace(s=sums.s + symmetric, t=sums.t + _gaussian(draws, deviation, sums.t))
+
+
+def _gaussian(draws: np.random.RandomState, deviation: float, like: Tensor) -> Tensor:
+    return torch.from_numpy(draws.normal(0.0, deviation, tuple(like.shape))).to(like)

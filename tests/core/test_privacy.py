@@ -1,0 +1,197 @@
+"""Differential privacy: the account, the sensitivities, the noise, and what silos no longer tell."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from core_helpers import quick, skewed_silos
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fedtct
+from fedtct import privacy
+from fedtct.least_squares import Sums
+from fedtct.models import Weights
+from fedtct.runs.config import RunConfig
+from fedtct.tasks import Classification
+
+KEY = [1, 2, 3]
+targets = Classification().targets
+PRIVATE_FEDAVG = {"rounds": 2, "local_epochs": 1, "num_classes": 3, "noise": 0.5, "clip": 0.3}
+
+
+def integrated_delta(epsilon, mu):
+    """∫ (p − e^ε·q)₊ for the normal densities p around μ and q around 0: δ by its definition."""
+    x = np.linspace(-40, 40, 2_000_001)
+    p, q = (np.exp(-((x - centre) ** 2) / 2) / math.sqrt(2 * math.pi) for centre in (mu, 0.0))
+    return np.trapezoid(np.clip(p - math.exp(epsilon) * q, 0, None), x)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize("mu", [0.3, 1.0, 3.0])
+def test_the_account_is_that_of_the_definition(epsilon, mu):
+    assert privacy.gaussian_delta(epsilon, mu) == pytest.approx(integrated_delta(epsilon, mu), abs=1e-9)
+
+
+def test_a_known_figure_of_the_analytic_gaussian_mechanism():
+    assert privacy.noise_multiplier(1.0, 1e-5, releases=1) == pytest.approx(3.7306, abs=1e-3)
+
+
+@quick
+@given(st.floats(0.05, 50), st.floats(1e-12, 0.1), st.integers(1, 1000))
+def test_what_is_spent_is_what_was_budgeted_and_releases_add_up(epsilon, delta, releases):
+    noise = privacy.noise_multiplier(epsilon, delta, releases)
+    assert privacy.spent_epsilon(noise, releases, delta) == pytest.approx(epsilon, rel=1e-6)
+    assert privacy.spent_epsilon(noise, 0, delta) == 0
+    assert privacy.spent_epsilon(noise, 2 * releases, delta) > epsilon
+    assert noise == pytest.approx(math.sqrt(releases) * privacy.noise_multiplier(epsilon, delta, 1), rel=1e-9)
+
+
+def unit(draws, d):
+    z = draws.normal(size=d)
+    return torch.from_numpy(z / np.linalg.norm(z))
+
+
+@quick
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(2, 5), st.booleans())
+def test_one_sample_moves_the_sums_by_their_sensitivity_at_most(seed, d, classes, opposite):
+    draws = np.random.default_rng(seed)
+    first = unit(draws, d)
+    second = -first if opposite else unit(draws, d)
+    labels = torch.from_numpy(draws.integers(classes, size=2))
+    one, two = (
+        Sums.zero(d, classes).add(z.unsqueeze(0), targets(label.unsqueeze(0), classes).double())
+        for z, label in zip((first, second), labels, strict=True)
+    )
+    assert one.yy == pytest.approx(two.yy)
+    moved = math.hypot(float((one.s - two.s).norm()), float((one.t - two.t).norm()))
+    assert moved <= privacy.sums_sensitivity(classes) + 1e-9
+
+
+def test_the_bound_on_sums_is_nearly_reached():
+    """Opposite features of one label: the bound is not a loose one."""
+    z, y = torch.tensor([[1.0]]), targets(torch.tensor([0]), 10).double()
+    one, two = Sums.zero(1, 10).add(z, y), Sums.zero(1, 10).add(-z, y)
+    assert math.hypot(float((one.s - two.s).norm()), float((one.t - two.t).norm())) > 0.6 * privacy.sums_sensitivity(10)
+
+
+def test_updates_are_clipped_and_the_noise_has_the_deviation_it_is_to_have():
+    start = Weights(torch.zeros(200_000), torch.ones(10))
+    local = Weights(torch.full((200_000,), 3.0), torch.full((10,), 4.0))
+    quiet = privacy.noisy_update(start, local, clip=2.0, noise=0.0, key=KEY)
+    moved = math.hypot(*(float((there - here).norm()) for here, there in zip(start, quiet, strict=True)))
+    assert moved == pytest.approx(2.0, rel=1e-4)
+    loud = privacy.noisy_update(start, local, clip=2.0, noise=5.0, key=KEY)
+    assert float((loud.parameters - quiet.parameters).std()) == pytest.approx(5.0 * 2 * 2.0, rel=0.01)
+    small = Weights(torch.full((200_000,), 1e-4), start.buffers)
+    kept = privacy.noisy_update(start, small, clip=2.0, noise=0.0, key=KEY)
+    assert torch.equal(kept.parameters, small.parameters)
+
+
+def test_sums_stay_symmetric_and_n_is_not_noised():
+    sums = Sums.zero(300, 4)
+    sums.s[0, 0] = 7.0
+    noisy = privacy.noisy_sums(sums, 2.0, KEY)
+    assert torch.equal(noisy.s, noisy.s.T)
+    assert float(noisy.s[0, 0]) == 7.0
+    deviation = 2.0 * privacy.sums_sensitivity(4)
+    assert float(noisy.s[1:, 1:].std()) == pytest.approx(deviation, rel=0.02)
+    assert float(noisy.t.std()) == pytest.approx(deviation, rel=0.1)
+
+
+def test_a_question_asked_again_gets_the_same_answer_and_any_other_its_own_noise():
+    (silo,) = skewed_silos((20,))
+    federation = fedtct.LocalFederation([silo], "cpu")
+    method = fedtct.FedAvg("mlp", **PRIVATE_FEDAVG)
+    session = method.open(federation, "mlp", None, None)
+    question = method.question(method.start(session.network.weights()), 0)
+
+    def answer(**changes):
+        return federation.deliver("train", question | changes)[0]["parameters"]
+
+    first = answer()
+    assert torch.equal(first, answer())
+    assert not torch.allclose(first, answer(round=1), atol=0.1)
+    silo.secret = "mine"
+    assert not torch.allclose(first, answer(), atol=0.1)
+
+
+class Listener(fedtct.LocalFederation):
+    """Hears what silos tell."""
+
+    def deliver(self, question, message):
+        replies = super().deliver(question, message)
+        self.__dict__.setdefault("heard", {}).setdefault(question, set()).update(replies[0])
+        return replies
+
+
+def test_private_silos_tell_their_size_and_noisy_tensors_alone():
+    federation = Listener(skewed_silos(), "cpu")
+    stage1 = fedtct.FedAvg("mlp", **PRIVATE_FEDAVG)
+    fit = fedtct.TCT("mlp", stage1, fedtct.TangentFeatures(p=50), fedtct.Ridge(d=20, noise=0.5)).fit(federation)
+    assert federation.heard == {
+        "describe": {"n", "held", "shape", "kind", "answers"},
+        "train": {"n", "steps", "parameters", "buffers"},
+        "sums": {"n", "s", "t", "yy"},
+    }
+    assert all(row.train_accuracy is None for row in fit.history)
+    loud = fit.model.tangents(skewed_silos()[0].x)
+    torch.testing.assert_close(loud.norm(dim=1), torch.ones(len(loud)))
+
+
+def test_little_noise_hardly_changes_the_model_and_it_survives_saving(tmp_path):
+    silos = skewed_silos((60, 40, 30))
+    stage1 = fedtct.FedAvg(rounds=0, num_classes=3, noise=1e-6)
+    fits = [
+        fedtct.TCT("mlp", stage1, fedtct.TangentFeatures(p=200), fedtct.Ridge(d=200, ridge=1e-2, noise=noise)).fit(
+            silos
+        )
+        for noise in (1e-6, 1e-9)
+    ]
+    x, y = silos[0].x, silos[0].y
+    assert fits[0].model.score(x, y) > 0.8
+    torch.testing.assert_close(*(fit.model.scores(x) for fit in fits), rtol=1e-2, atol=1e-2)
+    fits[0].model.save(tmp_path)
+    assert torch.equal(fedtct.Classifier.load(tmp_path).scores(x), fits[0].model.scores(x))
+
+
+def test_a_silo_checks_its_labels_itself():
+    with pytest.raises(fedtct.FedtctError, match="silo 0 has label 2, the silos only 2 classes"):
+        fedtct.FedAvg("mlp", **PRIVATE_FEDAVG | {"num_classes": 2}).fit(skewed_silos())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "scaffold"}, "Scaffold has no differential privacy"),
+        ({"method": "feddyn"}, "FedDyn has no differential privacy"),
+        ({"method": "centralized"}, "Centralized has no differential privacy"),
+        ({"method": "tct"}, "use stage2='ridge'"),
+        ({"method": "tct", "stage2": "ridge", "ridge": "holdout", "holdout": 0.1}, "not differentially private"),
+        ({"method": "fedavg", "patience": 3, "holdout": 0.1}, "patience"),
+        ({"method": "fedavg", "epsilon": -1.0}, "epsilon must not be negative"),
+        ({"method": "fedavg", "epsilon": 1000.0}, "at most 100"),
+        ({"method": "fedavg", "delta": 1.0}, "delta must lie between"),
+        ({"method": "fedavg", "clip": 0.0}, "clip must be positive"),
+    ],
+)
+def test_what_cannot_be_private_is_refused_up_front(settings, message):
+    with pytest.raises(fedtct.FedtctError, match=message):
+        RunConfig.of(**{"epsilon": 8.0} | settings)
+
+
+def test_noise_is_needed_in_both_stages_and_classes_must_be_told():
+    with pytest.raises(fedtct.FedtctError, match="both stages"):
+        fedtct.TCT("mlp", fedtct.FedAvg(noise=1.0), stage2=fedtct.Ridge())
+    with pytest.raises(fedtct.FedtctError, match="give num_classes"):
+        fedtct.FedAvg("mlp", noise=1.0).fit(skewed_silos())
+    numbers = [fedtct.Silo(silo.x, silo.y.double()) for silo in skewed_silos()]
+    with pytest.raises(fedtct.FedtctError, match="labels from 0, not float32 samples with numbers"):
+        fedtct.FedAvg("mlp", noise=1.0, num_classes=3).fit(numbers)
+
+
+def test_a_configuration_says_what_it_promises():
+    config = RunConfig.of(method="tct", stage2="ridge", rounds=(3, 1), epsilon=8.0)
+    assert config.promise().startswith("differential privacy of every sample: ε = 8 at δ = 1e-05, spent on 4 replies")
+    assert RunConfig.of().promise() == ""
