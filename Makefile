@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format clean chromium plotly
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -13,7 +13,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 demo: $(VENV)/.installed
 	$(BIN)/fedtct demo
 
-test: lint
+test: lint chromium
 	$(BIN)/pytest -n 3 --dist loadgroup
 
 lint: $(VENV)/.installed
@@ -24,6 +24,15 @@ lint: $(VENV)/.installed
 format: $(VENV)/.installed
 	$(BIN)/ruff format src tests benchmarks docs
 	$(BIN)/ruff check --fix src tests benchmarks docs
+
+chromium:  # the report is tested in a real browser
+	@command -v chromium >/dev/null || { SUDO=$$([ $$(id -u) = 0 ] || echo sudo); \
+	$$SUDO apt-get update -qq && $$SUDO apt-get install -yqq --no-install-recommends chromium >/dev/null; }
+
+PLOTLY := 4.1.1
+plotly:  # fetch the script that reports carry, to update it
+	npm pack --silent plotly.js-cartesian-dist-min@$(PLOTLY) | \
+	xargs -I{} sh -c 'tar xzf {} --strip-components=1 -C src/fedtct/report/page package/plotly-cartesian.min.js; rm {}'
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,7 +1,7 @@
 """What happened, a row a round, and the journal that keeps it so that a run can go on after a stop."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from fedtct.tasks import Score, add
 if TYPE_CHECKING:
     import pandas as pd
 
+Finding = dict[str, Any]  # plain values, for JSON
 State = dict[str, Any]  # an algorithm's server side between rounds: tensors and plain numbers
 
 
@@ -149,3 +150,6 @@ class Journal:
     def restore(self, stage: str) -> Checkpoint | None:
         """Where a stage stood when the run was stopped; none if it had not begun."""
         return None
+
+    def find_out(self, name: str, find: Callable[[], Finding]) -> None:
+        """Something to show about the run that no algorithm needs. It takes time: only a journal on disk does it."""

@@ -237,6 +237,10 @@ class Silo:
             sums = noisy_sums(sums, message["noise"], draw_key(self.secret, "sums", self.index, message))
         return {"n": len(self), "s": sums.pack(), "t": sums.t, "yy": sums.yy}
 
+    def regression(self) -> LocalRegression:
+        """The linear problem as it was prepared. No question asks for it: it is for looking on in simulations."""
+        return self._prepared_features().prepared()
+
     def _prepared_features(self) -> "_Features":
         if self._features is None:
             raise FedtctError(f"{self.name} has no features yet: it must be asked for 'moments' first")

@@ -61,7 +61,7 @@ def test_rounds_and_bytes_add_up_over_stages() -> None:
     assert accuracy == "test accuracy"
     assert [point.rounds for point in curve.points] == [0, 1, 2, 5, 6]  # two rounds of convexifying have no accuracy
     assert [point.megabytes for point in curve.points] == pytest.approx([0, 1, 2, 5, 6])
-    assert [point.accuracy for point in curve.points] == [0.1, 0.4, 0.5, 0.8, 0.9]  # and W = 0 is not drawn
+    assert [point.value for point in curve.points] == [0.1, 0.4, 0.5, 0.8, 0.9]  # and W = 0 is not drawn
     assert [[point.rounds for point in part] for part in curve.stages] == [[0, 1, 2], [2, 5, 6]]
 
 
@@ -74,7 +74,7 @@ def test_rows_without_accuracy_are_skipped_but_count() -> None:
 def test_training_accuracy_without_a_test_set() -> None:
     (curve,), accuracy = read_curves({"FedAvg": [Row("stage1", 0, train_accuracy=0.25)]})
     assert accuracy == "training accuracy"
-    assert curve.last.accuracy == 0.25
+    assert curve.last.value == 0.25
 
 
 def test_seeds_are_a_mean_and_a_range(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_seeds_are_a_mean_and_a_range(tmp_path: Path) -> None:
 
 def test_a_seed_that_stopped_early_stays_where_it_is() -> None:
     (curve,), _ = read_curves({"FedAvg": [stage("stage1", [0.1, 0.4]), stage("stage1", [0.1, 0.6, 0.7, 0.8])]})
-    assert [point.accuracy for point in curve.points] == pytest.approx([0.1, 0.5, 0.55, 0.6])
+    assert [point.value for point in curve.points] == pytest.approx([0.1, 0.5, 0.55, 0.6])
     assert [point.rounds for point in curve.points] == [0, 1, 1.5, 2]
 
 

@@ -13,6 +13,7 @@ from fedtct.cli.demo import demo
 from fedtct.cli.deploy import deploy
 from fedtct.cli.help import Commands
 from fedtct.cli.paper import paper
+from fedtct.cli.report import report
 from fedtct.cli.run import run
 from fedtct.errors import FedtctError
 
@@ -25,6 +26,7 @@ app = Commands()
 app.command()(run)
 app.command()(compare)
 app.command()(demo)
+app.command()(report)
 app.add_typer(data, name="data")
 app.add_typer(paper, name="paper")
 app.add_typer(deploy, name="deploy")

@@ -7,7 +7,7 @@ import typer
 
 from fedtct.cli.options import with_settings
 from fedtct.cli.output import next_free, print_lines
-from fedtct.cli.plots import draw_comparison, draw_run
+from fedtct.cli.plots import draw_comparison, look_at_run, report_on
 from fedtct.cli.run import Config, Json, Out, Resume
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
@@ -67,9 +67,10 @@ def carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool
         return screen.watch(f"{numbers[name]}/{len(numbers)} {config.method} {config.split}{seed}", config)
 
     with stoppable(screen, path, "fedtct compare"), screen:
-        runs = plan.execute(path, resume=resume, watch=watch, draw=draw_run)
+        runs = plan.execute(path, resume=resume, watch=watch, look=look_at_run)
         lines = write_comparison(runs, path)
         draw_comparison(runs, path)
+        report_on(list(runs.values()), path)
     print_lines(lines, path, json)
 
 

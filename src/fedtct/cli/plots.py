@@ -1,36 +1,35 @@
-"""The pictures that commands leave in run folders."""
+"""What commands leave in run folders for people to look at: findings, pictures and the report."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fedtct.classifier import Fit
     from fedtct.runs.execute import Job
     from fedtct.runs.folder import RunFolder
 
 PLOTS = "plots"
-TITLES = {"fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "feddyn": "FedDyn", "fedadam": "FedAdam"}
-TITLES |= {"centralized": "Centralized", "fedavg-last-layer": "FedAvg, last layer", "tct": "TCT"}
 
 
-def draw_run(folder: RunFolder, job: Job) -> None:
-    """Accuracy by round and by megabyte, and who holds which classes."""
-    import torch
-
+def look_at_run(folder: RunFolder, job: Job, fit: Fit) -> None:
+    """Find out what there is to show, and draw accuracies and who holds which classes."""
     from fedtct.report import write_plots, write_split_plot
+    from fedtct.report.style import TITLES
+    from fedtct.runs.findings import class_counts, find_all
 
+    find_all(folder, job, fit)
     config, plots = folder.config, folder.path / PLOTS
     write_plots({TITLES[config.method]: folder.history}, plots, title=f"{config.dataset}, {config.split}")
-    labels = [torch.cat([silo.y, silo.held_y]).cpu() for silo in job.silos]
-    counts = torch.stack([y.bincount(minlength=job.data.num_classes) for y in labels]).numpy()
-    write_split_plot(counts, plots, job.data.class_names)
+    write_split_plot(class_counts(job).numpy(), plots, job.data.class_names)
 
 
 def draw_comparison(runs: Mapping[str, RunFolder], folder: Path) -> None:
     """All methods in one picture, for each split."""
     from fedtct.report import write_plots
+    from fedtct.report.style import TITLES
     from fedtct.runs.compare import by_method_and_split, slug
 
     groups = by_method_and_split(runs)
@@ -40,3 +39,11 @@ def draw_comparison(runs: Mapping[str, RunFolder], folder: Path) -> None:
         }
         dataset = next(iter(runs.values())).config.dataset
         write_plots(curves, folder / PLOTS / slug(split), title=f"{dataset}, {split}")
+
+
+def report_on(runs: Sequence[RunFolder], folder: Path) -> Path:
+    """Write the report of these runs into a folder."""
+    from fedtct.report.page import write_report
+    from fedtct.report.page.write import REPORT
+
+    return write_report(runs, folder / REPORT)

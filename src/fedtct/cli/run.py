@@ -8,7 +8,7 @@ import typer
 from fedtct.cli.flower import need_flower
 from fedtct.cli.options import with_settings
 from fedtct.cli.output import next_free, print_choice, print_summary
-from fedtct.cli.plots import draw_run
+from fedtct.cli.plots import look_at_run, report_on
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
@@ -103,7 +103,8 @@ def _execute(folder: "RunFolder", screen: Screen, json: bool, engine: str) -> No
     if promise := folder.config.promise():
         screen.say(promise)
     with stoppable(screen, folder.path, "fedtct run"), screen:
-        execute(folder, draw_run)
+        execute(folder, look_at_run)
+        report_on([folder], folder.path)
     print_summary(Summary.of(folder), json)
 
 
@@ -119,6 +120,7 @@ def _carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: boo
     from fedtct.runs.choose import choose
 
     with stoppable(screen, path, "fedtct run"), screen:
-        choice = choose(plan, path, resume=resume, watch=screen.watch, draw=draw_run)
+        choice = choose(plan, path, resume=resume, watch=screen.watch, look=look_at_run)
+        report_on(list(choice.runs.values()), path)
     print_choice(choice, json)
     return choice

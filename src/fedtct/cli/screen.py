@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn, track
 
 from fedtct.runs.config import RunConfig
 from fedtct.runs.watcher import Watcher
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from fedtct.history import Row
 
 SECONDS_BETWEEN_LINES = 10.0
+Item = TypeVar("Item")
 RATING = ("describe", "evaluate", "rate", "assess")  # questions that belong to no round of their own
 STAGES = {"stage1": "stage 1", "convexify": "convexify", "stage2": "stage 2"}
 
@@ -49,6 +51,11 @@ class Screen:
     def say(self, text: str) -> None:
         """A message."""
         self.console.print(text, markup=False, soft_wrap=True)
+
+    def track(self, items: Sequence[Item], doing: str) -> Iterator[Item]:
+        """Go through some items and show how far it is."""
+        quiet = self.console.quiet or not self.console.is_terminal
+        yield from track(items, doing, console=self.console, transient=True, disable=quiet)
 
     def watch(self, name: str, config: RunConfig) -> Watcher:
         """Someone who shows a run here; of the run before, a line is left."""

@@ -16,13 +16,13 @@ from fedtct.deploy.processes import QUIET
 from fedtct.errors import FedtctError
 from fedtct.federation.flower import FlowerFederation, Terms
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import Draw, Job, prepare
+from fedtct.runs.execute import Job, Look, prepare
 from fedtct.runs.folder import RunFolder
 
 CACHE_BYTES = 10**12  # the disk is the bound: a simulation's silos share it
 
 
-def simulate(folder: RunFolder, draw: Draw | None = None) -> Fit:
+def simulate(folder: RunFolder, look: Look | None = None) -> Fit:
     """Fit what the folder's configuration says, every silo a node of Flower's simulation."""
     if importlib.util.find_spec("ray") is None:
         raise FedtctError("--engine flower needs Ray: pip install 'fedtct[flower-simulation]'")
@@ -51,8 +51,8 @@ def simulate(folder: RunFolder, draw: Draw | None = None) -> Fit:
     if not done:
         raise FedtctError("the simulation did not come to its end: what Flower printed above says why")
     shutil.rmtree(cache, ignore_errors=True)
-    if draw:
-        draw(folder, job)
+    if look:
+        look(folder, job, done[0])
     folder.finish(done[0])
     return done[0]
 

@@ -233,7 +233,7 @@ class Runner:
                 extra = {"refused": str(error)}
                 if run.lr == STAGE2_LR and run.solver == "scaffold":  # the default must have an answer: a safe step
                     replace(tct.stage2, lr="auto").solve(session, problem)
-                    extra["lr_used"] = replace(tct.stage2, lr="auto").step_size(problem)
+                    extra["lr_used"] = tct.stage2.step_limits(problem).safe
             self._write(run, folder.path, choice | extra | {"largest_eigenvalues": problem.largest_eigenvalues})
 
     def _seeded(self, run: Tangent, lr: float, rounds: int, first: Path | None) -> PaperRun:

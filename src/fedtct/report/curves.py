@@ -1,4 +1,4 @@
-"""Histories as curves: accuracy over the rounds and megabytes it took, seeds of a method merged into one."""
+"""Histories as curves: a measure over the rounds and megabytes it took, seeds of a method merged into one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ class Point(NamedTuple):
     round: int  # of the stage
     rounds: float
     megabytes: float
-    accuracy: float
+    value: float
     low: float
     high: float
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A method's way to its accuracy."""
+    """A method's way to where it ends."""
 
     label: str
     points: Sequence[Point]
@@ -48,8 +48,7 @@ class Curve:
 def read_curves(histories: Histories) -> tuple[list[Curve], str]:
     """A curve a label, and which accuracy they show: the test set's if there is any, else the training data's."""
     runs = {label: _as_runs(entry) for label, entry in histories.items()}
-    tested = any(row.test_accuracy is not None for many in runs.values() for rows in many for row in rows)
-    field = "test_accuracy" if tested else "train_accuracy"
+    field = measured(runs, "accuracy")
     curves = []
     for label, many in runs.items():
         traces = [list(_trace(rows, field)) for rows in many]
@@ -57,12 +56,31 @@ def read_curves(histories: Histories) -> tuple[list[Curve], str]:
             raise FedtctError(
                 f"there is nothing to plot for {label!r}: a history of it has no {field.replace('_', ' ')}"
             )
-        points = list(_merge(traces))
-        silent = points[-1].rounds > 0 and points[-1].megabytes == 0
-        curves.append(Curve(label, points, len(traces), silent))
+        curves.append(_curve(label, traces))
     if not curves:
         raise FedtctError("there is nothing to plot: no histories were given")
-    return curves, "test accuracy" if tested else "training accuracy"
+    return curves, "test accuracy" if field == "test_accuracy" else "training accuracy"
+
+
+def measured(runs: Mapping[str, Sequence[Sequence[Row]]], what: str) -> str:
+    """The test set's accuracy or loss if there is any, else the training data's."""
+    tested = any(getattr(row, f"test_{what}") is not None for many in runs.values() for rows in many for row in rows)
+    return f"test_{what}" if tested else f"train_{what}"
+
+
+def read_stage(runs: Mapping[str, Sequence[Sequence[Row]]], field: str, stage: str) -> list[Curve]:
+    """Curves of a measure that only makes sense within a stage; methods without that stage have none."""
+    curves = []
+    for label, many in runs.items():
+        traces = [[point for point in _trace(rows, field) if point.stage == stage] for rows in many]
+        if traces and all(traces):
+            curves.append(_curve(label, traces))
+    return curves
+
+
+def _curve(label: str, traces: Sequence[Sequence[Point]]) -> Curve:
+    points = list(_merge(traces))
+    return Curve(label, points, len(traces), silent=points[-1].rounds > 0 and points[-1].megabytes == 0)
 
 
 def _as_runs(entry: Sequence[Row] | Sequence[Sequence[Row]]) -> list[Sequence[Row]]:
@@ -83,9 +101,9 @@ def _trace(rows: Sequence[Row], field: str) -> Iterator[Point]:
             earlier, stage = rounds, row.stage
         rounds = earlier + row.round
         megabytes += (row.bytes_up + row.bytes_down) / 1e6
-        accuracy: float | None = getattr(row, field)
-        if accuracy is not None and (row.round > 0 or earlier == 0):
-            yield Point(row.stage, row.round, rounds, megabytes, accuracy, accuracy, accuracy)
+        value: float | None = getattr(row, field)
+        if value is not None and (row.round > 0 or earlier == 0):
+            yield Point(row.stage, row.round, rounds, megabytes, value, value, value)
 
 
 def _merge(traces: Sequence[Sequence[Point]]) -> Iterator[Point]:
@@ -101,7 +119,7 @@ def _merge(traces: Sequence[Sequence[Point]]) -> Iterator[Point]:
                 number,
                 rounds=fmean(point.rounds for point in now),
                 megabytes=fmean(point.megabytes for point in now),
-                accuracy=fmean(point.accuracy for point in now),
-                low=min(point.accuracy for point in now),
-                high=max(point.accuracy for point in now),
+                value=fmean(point.value for point in now),
+                low=min(point.low for point in now),
+                high=max(point.high for point in now),
             )

@@ -53,13 +53,13 @@ def _draw(axes: Axes, curve: Curve, index: int, measure: Measure) -> Artist:
     """One method; its entry for the legend."""
     colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
     style: Literal[":", "-"] = ":" if curve.silent else "-"
-    *earlier, last = [([measure(p) for p in stage], [p.accuracy for p in stage]) for stage in curve.stages]
+    *earlier, last = [([measure(p) for p in stage], [p.value for p in stage]) for stage in curve.stages]
     for xs, ys in earlier:
         axes.plot(xs, ys, "--", color=colour, dashes=DASHES, lw=1.4)
         axes.plot(xs[-1], ys[-1], "o", ms=9, mfc="white", mec=colour, mew=1.5, zorder=3)
     axes.plot(*last, style, color=colour)
 
-    xs, ys = [measure(p) for p in curve.points], [p.accuracy for p in curve.points]
+    xs, ys = [measure(p) for p in curve.points], [p.value for p in curve.points]
     step = -(-len(xs) // MARKS)
     some = [*range(index % step, len(xs) - 1, step), len(xs) - 1]  # not all methods at the same rounds
     marked = [i for i in some if curve.points[i] not in [stage[-1] for stage in curve.stages[:-1]]]
@@ -82,7 +82,7 @@ def _scale(axes: Axes, whole: bool) -> None:
 
 def _add_legend(axes: Axes, curves: Sequence[Curve], entries: Sequence[Artist]) -> None:
     """Beside the axes: the methods, best first, then how to read stages and bands where there are any."""
-    best_first = sorted(range(len(curves)), key=lambda index: -curves[index].last.accuracy)
+    best_first = sorted(range(len(curves)), key=lambda index: -curves[index].last.value)
     key: list[Artist] = []
     if any(len(curve.stages) > 1 for curve in curves):
         key.append(Line2D([], [], ls=(0, DASHES), lw=1.4, color=QUIET, label="stage 1"))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fedtct.errors import FedtctError
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import Draw
+from fedtct.runs.execute import Look
 from fedtct.runs.folder import RunFolder, write_json
 from fedtct.runs.plan import Plan, Watch
 from fedtct.runs.summary import Summary
@@ -21,6 +21,7 @@ class Choice(NamedTuple):
     """The best candidate's run, and what every candidate reached on held-out samples."""
 
     best: RunFolder
+    runs: dict[str, RunFolder]
     accuracies: dict[str, float]
 
 
@@ -35,14 +36,14 @@ def candidates(config: RunConfig, name: str, values: Sequence[Any]) -> Plan:
 
 
 def choose(
-    plan: Plan, folder: str | Path, *, resume: bool = False, watch: Watch | None = None, draw: Draw | None = None
+    plan: Plan, folder: str | Path, *, resume: bool = False, watch: Watch | None = None, look: Look | None = None
 ) -> Choice:
     """Run all candidates; the first of those with the highest final accuracy on held-out samples wins.
 
     ``choice.json`` in the folder tells which run that is.
     """
-    runs = plan.execute(folder, resume=resume, watch=watch, draw=draw)
+    runs = plan.execute(folder, resume=resume, watch=watch, look=look)
     accuracies = {name: Summary.of(run).holdout_accuracy or 0.0 for name, run in runs.items()}
     best = max(accuracies, key=lambda name: accuracies[name])
     write_json(Path(folder) / CHOICE, {"best": best, "holdout_accuracy": accuracies})
-    return Choice(runs[best], accuracies)
+    return Choice(runs[best], runs, accuracies)

@@ -28,10 +28,10 @@ class Job(NamedTuple):
     silos: list[Silo]
 
 
-Draw = Callable[[RunFolder, Job], None]  # makes pictures of a run that is over
+Look = Callable[[RunFolder, Job, Fit], None]  # at a run that is over, before it counts as finished
 
 
-def execute(folder: RunFolder, draw: Draw | None = None) -> Fit:
+def execute(folder: RunFolder, look: Look | None = None) -> Fit:
     """Fit what the folder's configuration says, from where it stands; a finished run is only read."""
     if folder.finished:
         return folder.fit()
@@ -40,8 +40,8 @@ def execute(folder: RunFolder, draw: Draw | None = None) -> Fit:
     federation = LocalFederation(job.silos, config.device)
     federation.on_reply = folder.watcher.reply
     fit = config.build(job.data.num_classes).fit(federation, test=job.data.test, journal=folder)
-    if draw:
-        draw(folder, job)
+    if look:
+        look(folder, job, fit)
     folder.finish(fit)
     return fit
 

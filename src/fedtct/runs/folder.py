@@ -7,21 +7,21 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from fedtct.classifier import RECORD, Classifier, Fit
 from fedtct.errors import FedtctError
 from fedtct.federation import pick_device
-from fedtct.history import Checkpoint, History, Journal, Row, as_plain
+from fedtct.history import Checkpoint, Finding, History, Journal, Row, as_plain
 from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
 from fedtct.runs.config import RunConfig, read_toml
 from fedtct.runs.environment import environment
 from fedtct.runs.watcher import Watcher
 
 CONFIG, METRICS, ENVIRONMENT = "config.toml", "metrics.jsonl", "environment.json"
-CHECKPOINTS, MODEL = "checkpoints", "model"
+CHECKPOINTS, MODEL, FINDINGS = "checkpoints", "model", "findings"
 CHECKPOINT_SHARE = 0.1  # of a run's time goes to checkpoints at most; rounds that were lost are computed again
 
 
@@ -54,6 +54,16 @@ class RunFolder(Journal):
             raise FedtctError(f"{path} is a run with another configuration: {'; '.join(pairs)}")
         folder = cls(path, RunConfig.of(**there | given), watcher)
         folder._rewind()
+        return folder
+
+    @classmethod
+    def read(cls, path: str | Path) -> RunFolder:
+        """A run as it is, to look at: nothing is changed, even if somebody is running it."""
+        path = Path(path)
+        if not (path / CONFIG).is_file():
+            raise FedtctError(f"{path} is not a run: there is no {CONFIG} in it")
+        folder = cls(path, RunConfig.of(**read_toml(path / CONFIG)))
+        folder.history = read_rows(path)
         return folder
 
     @property
@@ -95,6 +105,19 @@ class RunFolder(Journal):
         """The stage's checkpoint."""
         path = self._checkpoint(stage)
         return read_checkpoint(path, pick_device(self.config.device)) if path.is_file() else None
+
+    def find_out(self, name: str, find: Callable[[], Finding]) -> None:
+        """Find something out and keep it in ``findings``, once."""
+        path = self.path / FINDINGS / f"{name}.json"
+        if not path.is_file():
+            path.parent.mkdir(exist_ok=True)
+            write_json(path, find())
+
+    def finding(self, name: str) -> Finding | None:
+        """What was found out, if it was."""
+        path = self.path / FINDINGS / f"{name}.json"
+        found: Finding | None = read_json(path) if path.is_file() else None
+        return found
 
     def finish(self, fit: Fit) -> None:
         """Write the model; it appears whole or not at all."""
@@ -147,8 +170,9 @@ def from_line(line: bytes, where: Path) -> Row:
 
 
 def read_rows(path: Path) -> History:
-    """The rows of a run folder."""
-    return History([from_line(line, path / METRICS) for line in (path / METRICS).read_bytes().splitlines()])
+    """The rows of a run folder; a last line that is still being written does not count."""
+    text = (path / METRICS).read_bytes() if (path / METRICS).is_file() else b""
+    return History([from_line(line, path / METRICS) for line in text[: text.rfind(b"\n") + 1].splitlines()])
 
 
 def strict(value: Any) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedtct.errors import FedtctError
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import Draw, execute, rehearse
+from fedtct.runs.execute import Look, execute, rehearse
 from fedtct.runs.folder import CONFIG, RunFolder, free_folder, read_json, write_json
 from fedtct.runs.watcher import Watcher
 
@@ -25,8 +25,8 @@ class Plan:
     runs: Mapping[str, RunConfig]
 
     @classmethod
-    def read(cls, folder: str | Path, purpose: str) -> Plan:
-        """The plan of a folder that was begun."""
+    def read(cls, folder: str | Path, purpose: str = "") -> Plan:
+        """The plan of a folder that was begun, for this purpose if one is given."""
         path = Path(folder) / PLAN
         if not path.is_file():
             raise FedtctError(f"{folder} cannot be gone on with: there is no {PLAN} in it")
@@ -34,9 +34,9 @@ class Plan:
             begun, runs = read_json(path)["purpose"], read_json(path)["runs"].items()
         except (KeyError, TypeError, AttributeError) as error:
             raise FedtctError(f"{path} is damaged: it holds no plan") from error
-        if begun != purpose:
+        if purpose and begun != purpose:
             raise FedtctError(f"{folder} was begun to {begun}, not to {purpose}")
-        return cls(purpose, {name: RunConfig.of(**values) for name, values in runs})
+        return cls(begun, {name: RunConfig.of(**values) for name, values in runs})
 
     def write(self, folder: Path) -> None:
         """Keep the plan in its folder."""
@@ -45,7 +45,7 @@ class Plan:
         write_json(folder / PLAN, record)
 
     def execute(
-        self, folder: str | Path, *, resume: bool = False, watch: Watch | None = None, draw: Draw | None = None
+        self, folder: str | Path, *, resume: bool = False, watch: Watch | None = None, look: Look | None = None
     ) -> dict[str, RunFolder]:
         """Run what is not finished yet; all of it is rehearsed before the first run starts."""
         folder = Path(folder) if resume else free_folder(folder)
@@ -58,6 +58,6 @@ class Plan:
             path = folder / name
             begun = (path / CONFIG).is_file()
             run = RunFolder.resume(path, asdict(config), watcher) if begun else RunFolder.create(path, config, watcher)
-            execute(run, draw)
+            execute(run, look)
             done[name] = run
         return done

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 
@@ -14,6 +14,7 @@ from fedtct.federation import Replies
 from fedtct.history import Checkpoint, Row, State
 from fedtct.least_squares import times
 from fedtct.session import Session, Stage, run_rounds
+from fedtct.stage2.inspection import inspect_steps
 from fedtct.tangent import Moments, Normaliser, Recipe, TangentMap, normalised
 from fedtct.tasks import Score
 
@@ -96,8 +97,12 @@ class IterativeRegression(Stage2):
 
     def solve(self, session: Session, problem: Convexified) -> LinearModel:
         """W ← Σ (n_k/n)·W_k, round after round from W = 0. A prepared problem may be solved in several ways."""
-        lr = self.step_size(problem)
+        limits = self.step_limits(problem)
+        lr = limits.check(self.lr)
         federation, classes = session.federation, session.spec.num_classes
+        session.journal.find_out(
+            "stage2", lambda: inspect_steps(federation, problem.largest_eigenvalues, lr, limits.diverges_from)
+        )
 
         def ask(state: State, number: int) -> tuple[State, Replies]:
             message = {
@@ -123,22 +128,28 @@ class IterativeRegression(Stage2):
         start = torch.zeros(len(problem.normaliser.mean) + 1, classes, device=session.network.device)
         return LinearModel(problem.normaliser, run_rounds(session, stage, {"w": start})["w"])
 
-    def step_size(self, problem: Convexified) -> float:
-        """The step size, refused if some silo's steps would diverge: they do if lr·λmax ≥ 2."""
+    def step_limits(self, problem: Convexified) -> StepLimits:
+        """Some silo's steps diverge if lr·λmax ≥ 2."""
         limit = 2 / max(problem.largest_eigenvalues)
-        return checked_step_size(self.lr, diverges_from=limit, safe=STABLE_SHARE * limit)
+        return StepLimits(limit, safe=STABLE_SHARE * limit)
 
 
-def checked_step_size(lr: float | Literal["auto"], *, diverges_from: float, safe: float) -> float:
-    """``lr``, or the safe step for "auto"; an error that names the safe one if ``lr`` diverges."""
-    if lr == "auto":
-        return safe
-    if lr >= diverges_from:
-        raise FedtctError(
-            f"stage 2 diverges with lr={lr:.3g}: some silo's steps do from {diverges_from:.3g} on. "
-            f"The largest step size that works here is lr={safe:.3g}, which lr='auto' takes."
-        )
-    return lr
+class StepLimits(NamedTuple):
+    """From which step size on a solver diverges, and one that does not."""
+
+    diverges_from: float
+    safe: float
+
+    def check(self, lr: float | Literal["auto"]) -> float:
+        """``lr``, or the safe step for "auto"; an error that names the safe one if ``lr`` diverges."""
+        if lr == "auto":
+            return self.safe
+        if lr >= self.diverges_from:
+            raise FedtctError(
+                f"stage 2 diverges with lr={lr:.3g}: some silo's steps do from {self.diverges_from:.3g} on. "
+                f"The largest step size that works here is lr={self.safe:.3g}, which lr='auto' takes."
+            )
+        return lr
 
 
 class LinearTest:

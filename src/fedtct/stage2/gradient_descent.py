@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fedtct.stage2.base import STABLE_SHARE, Convexified, IterativeRegression, checked_step_size
+from fedtct.stage2.base import STABLE_SHARE, Convexified, IterativeRegression, StepLimits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,11 +13,11 @@ class GradientDescent(IterativeRegression):
     lr: float | Literal["auto"] = "auto"
     steps: int = field(default=1, init=False)
 
-    def step_size(self, problem: Convexified) -> float:
+    def step_limits(self, problem: Convexified) -> StepLimits:
         """The pooled Hessian Σ w_k·H_k counts, not each silo's.
 
         Its largest eigenvalue is at least max w_k·λ_k, so a step of 2 over that diverges; it is at most Σ w_k·λ_k, so
         a step below 2 over that converges.
         """
         parts = [w * e for w, e in zip(problem.shares, problem.largest_eigenvalues, strict=True)]
-        return checked_step_size(self.lr, diverges_from=2 / max(parts), safe=STABLE_SHARE * 2 / sum(parts))
+        return StepLimits(2 / max(parts), safe=STABLE_SHARE * 2 / sum(parts))

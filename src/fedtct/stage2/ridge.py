@@ -14,6 +14,7 @@ from fedtct.least_squares import RidgePath, Sums
 from fedtct.privacy import sums_sensitivity
 from fedtct.session import Session
 from fedtct.stage2.base import LinearTest, Stage2
+from fedtct.stage2.inspection import inspect_ridge
 from fedtct.tangent import Moments, Normaliser, Recipe
 from fedtct.tasks import Regression
 
@@ -69,6 +70,7 @@ class Ridge(Stage2):
             strength = self._noise_level(sums, silos=len(replies.messages))
         else:
             strength = self._choose(session, recipe, path, [solve(s) for s in STRENGTHS])
+        journal.find_out("stage2", lambda: inspect_ridge(path, strength))
         linear = solve(strength)
         test = LinearTest(session, recipe, normaliser)({"w": linear.w})
         rating = None if self.noise else _rate(session, recipe, linear)

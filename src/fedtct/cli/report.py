@@ -1,0 +1,43 @@
+"""fedtct report: one page about one run or many."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedtct.cli.output import next_free
+from fedtct.cli.screen import Screen
+from fedtct.errors import FedtctError
+
+Runs = Annotated[list[Path], typer.Argument(help="folders of runs or comparisons", metavar="RUN...")]
+Out = Annotated[Path | None, typer.Option(help="the file to write [RUN/report.html]", metavar="FILE")]
+
+
+def report(
+    runs: Runs,
+    out: Out = None,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="also write RUN/tensorboard")] = False,
+    mlflow: Annotated[bool, typer.Option("--mlflow", help="also log to MLflow ($MLFLOW_TRACKING_URI)")] = False,
+) -> None:
+    """Write one page about runs, or compare them on it: accuracy, silos, classes, stage 2. It needs no network.
+
+    \b
+    fedtct report runs/a
+    fedtct report runs/a runs/b runs/c --out abc.html
+    fedtct report runs/demo --tensorboard
+    """
+    from fedtct.report.page import read_runs, write_report
+    from fedtct.report.page.write import REPORT
+    from fedtct.report.trackers import TRACKERS, need
+
+    asked = [name for name, wanted in {"tensorboard": tensorboard, "mlflow": mlflow}.items() if wanted]
+    for name in asked:
+        need(name)
+    if out is not None and out.is_dir():
+        raise FedtctError(f"{out} is a folder: give --out the name of a file, {out / REPORT} for example")
+    found = read_runs(runs)
+    path = out or (runs[0] / REPORT if len(runs) == 1 else next_free(Path(REPORT)))
+    print(write_report(found, path))
+    for name in asked:
+        for run in Screen().track(found, f"writing for {name}"):
+            print(TRACKERS[name](run))

@@ -1,0 +1,48 @@
+"""What all silos' data together would give: the loss that no stage-2 method can go below, to measure them against."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from fedtct.least_squares.closed_form import LocalRegression
+
+COLUMNS = 4096  # a block of features that is converted to float64 at a time
+RANK = 1e-12  # eigenvalues below this share of the largest are rounding errors
+WORTH = {"cpu": 2e11, "cuda": 2e13}  # multiplications that are a matter of seconds
+
+
+def optimal_loss(parts: Sequence[LocalRegression]) -> float | None:
+    """min over W of the mean of |Wᵀz − y|² over all silos' samples; none if finding it would take long."""
+    samples, features = sum(part.n for part in parts), parts[0].p
+    device = parts[0].z.device
+    if min(samples, features) * samples * features > WORTH.get(device.type, 0.0):
+        return None
+    y = torch.cat([part.y for part in parts]).double()
+    rest = _outside_rows(parts, y) if samples <= features else _outside_columns(parts, y)
+    return max(rest, 0.0) / samples
+
+
+def _outside_rows(parts: Sequence[LocalRegression], y: Tensor) -> float:
+    """|Y|² in directions of sample space that no W reaches: the null space of ZZᵀ."""
+    gram = torch.zeros(len(y), len(y), dtype=torch.float64, device=y.device)
+    for blocks in zip(*(part.z.split(COLUMNS, dim=1) for part in parts), strict=True):
+        z = torch.cat([block.double() for block in blocks])
+        gram.addmm_(z, z.T)
+    eigenvalues, q = torch.linalg.eigh(gram)
+    return float((q[:, eigenvalues <= RANK * eigenvalues[-1]].T @ y).square().sum())
+
+
+def _outside_columns(parts: Sequence[LocalRegression], y: Tensor) -> float:
+    """|Y|² less its part in the span of Z's columns, from ZᵀZ."""
+    features = parts[0].p
+    hessian = torch.zeros(features, features, dtype=torch.float64, device=y.device)
+    cross = torch.zeros(features, y.shape[1], dtype=torch.float64, device=y.device)
+    for part in parts:
+        for rows, targets in zip(part.z.split(COLUMNS), part.y.split(COLUMNS), strict=True):
+            z = rows.double()
+            hessian.addmm_(z.T, z)
+            cross.addmm_(z.T, targets.double())
+    eigenvalues, q = torch.linalg.eigh(hessian)
+    kept = eigenvalues > RANK * eigenvalues[-1]
+    return float(y.square().sum() - ((q[:, kept].T @ cross).square() / eigenvalues[kept].unsqueeze(1)).sum())

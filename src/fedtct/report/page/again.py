@@ -1,0 +1,50 @@
+"""How to run it again: commands, configuration and environment of every run."""
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from fedtct.report.page.blocks import Block, Details, Section
+from fedtct.report.page.tasks import Task
+from fedtct.runs.config import SETTINGS, RunConfig
+from fedtct.runs.folder import ENVIRONMENT, RunFolder, read_json
+
+
+def section(task: Task) -> Section:
+    """A fold for each run."""
+    blocks: list[Block] = [_details(method.label, run) for method in task.methods for run in method.runs]
+    return Section("Run it again", blocks, intro="Configuration, environment, seed and exact command of every run.")
+
+
+def _details(label: str, run: RunFolder) -> Details:
+    sessions: list[dict[str, Any]] = read_json(run.path / ENVIRONMENT) if (run.path / ENVIRONMENT).is_file() else []
+    began = sessions[0] if sessions else {}
+    texts = {"Configuration": run.config.to_toml()}
+    if began:
+        resumed = {"resumed": f"{len(sessions) - 1} times"} if len(sessions) > 1 else {}
+        facts = began | {"command": _named(began["command"])} | resumed
+        texts["Environment"] = "".join(f"{key}: {value}\n" for key, value in facts.items() if value is not None)
+    return Details(f"{label}, seed {run.config.seed}", command(run.config), texts)
+
+
+def command(config: RunConfig) -> str:
+    """The shortest command with these settings."""
+    given: dict[str, Any] = {"dataset": config.dataset, "split": config.split, "method": config.method}
+    if config.stage2 != RunConfig.stage2:
+        given["stage2"] = config.stage2
+    usual = RunConfig.of(**given)
+    names = [*given, *(n for n in SETTINGS if n not in given and getattr(config, n) != getattr(usual, n))]
+    words = ["fedtct", "run"]
+    for name in [*names, *(["seed"] if "seed" not in names else [])]:
+        value, flag = getattr(config, name), "--" + name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(flag if value else f"--no-{flag[2:]}")
+        else:
+            words += [flag, ",".join(map(str, value)) if isinstance(value, tuple) else str(value)]
+    return shlex.join(words)
+
+
+def _named(command_line: str) -> str:
+    """The command with the program's name in place of where it lies."""
+    program, *words = shlex.split(command_line) or [""]
+    return shlex.join([Path(program).name.replace("__main__.py", "fedtct"), *words])

@@ -1,0 +1,180 @@
+"""What a section of the page is made of. Charts are Plotly figures as plain values; the page fills in the colours.
+
+A colour is "@0", "@1" and so on for the methods', "@quiet" and "@scale" for what is not a method's: in light and dark
+they differ. A trace that belongs to a method says so, and is hidden when the method is switched off.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import ceil, floor, log10
+from typing import Any, ClassVar
+
+from fedtct.report.page.tasks import Method
+
+Trace = dict[str, Any]
+
+SYMBOLS: tuple[str, ...] = (
+    "circle",
+    "square",
+    "triangle-up",
+    "diamond",
+    "triangle-down",
+    "cross",
+    "x",
+    "triangle-left",
+)
+SYMBOLS += ("triangle-right",)  # as many as style.MARKERS
+COLOURS = 7
+QUIET, SCALE = "@quiet", "@scale"
+PERCENT: Trace = {"tickformat": ".0%", "range": [0, 1.02], "dtick": 0.2}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A Plotly figure. ``fit`` tells what the page does once it knows the width: "circles" or "square"."""
+
+    title: str
+    data: Sequence[Trace]
+    layout: Trace = field(default_factory=dict)
+    height: int = 320
+    wide: bool = False
+    fit: str = ""
+    kind: ClassVar[str] = "chart"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Charts of which one is shown at a time, by the text of a button."""
+
+    options: dict[str, Chart]
+    wide: bool = False
+    kind: ClassVar[str] = "choice"
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """Cells of a table; those of a method are dimmed when it is switched off."""
+
+    cells: Sequence[str]
+    method: Method | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """The first column is a name."""
+
+    columns: Sequence[str]
+    rows: Sequence[TableRow]
+    kind: ClassVar[str] = "table"
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence or two."""
+
+    text: str
+    wide: bool = True
+    kind: ClassVar[str] = "note"
+
+
+@dataclass(frozen=True)
+class Details:
+    """Text as it is in a file, folded away."""
+
+    summary: str
+    command: str
+    texts: dict[str, str]
+    kind: ClassVar[str] = "details"
+
+
+Block = Chart | Choice | Table | Note | Details
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and what is below it."""
+
+    title: str
+    blocks: Sequence[Block]
+    intro: str = ""
+
+
+def colour(method: Method) -> str:
+    """A method's colour."""
+    return f"@{method.index % COLOURS}"
+
+
+def symbol(method: Method) -> str:
+    """A method's symbol."""
+    return SYMBOLS[method.index % len(SYMBOLS)]
+
+
+def of(method: Method, **trace: Any) -> Trace:
+    """A trace that is switched on and off with its method."""
+    return {"type": "scatter", "name": method.label, "meta": {"method": method.label}} | trace
+
+
+def ticks(names: Sequence[str], room: int) -> Trace:
+    """An axis with a place for each name, and as many of them written as there is room for."""
+    step = next((step for step in (1, 2, 5, 10, 20, 50) if len(names) <= step * room), len(names))
+    shown = range(0, len(names), step)
+    return {
+        "tickvals": list(shown),
+        "ticktext": [names[index] for index in shown],
+        "range": [-0.6, len(names) - 0.4],
+        "zeroline": False,
+    }
+
+
+def downwards(axis: Trace) -> Trace:
+    """The axis with its first name on top."""
+    return axis | {"range": axis["range"][::-1]}
+
+
+def logarithmic(values: Iterable[float | None], title: str = "") -> Trace:
+    """A logarithmic axis for these values, with numbers as people write them at the ticks."""
+    positive = [value for value in values if value is not None and value > 0] or [1.0]
+    low, high = log10(min(positive)), log10(max(positive))
+    margin = max(0.05 * (high - low), 0.03)
+    decades = range(floor(low - margin), ceil(high + margin) + 1)
+    factors = (1, 1.5, 2, 3, 4, 5, 7) if high - low < 0.8 else (1, 2, 5) if high - low < 2 else (1,)
+    step = 1 + int(high - low) // 6
+    marks = [factor * 10.0**power for power in decades if power % step == 0 for factor in factors]
+    return {
+        "type": "log",
+        "range": [low - margin, high + margin],
+        "tickvals": marks,
+        "ticktext": [number(mark) for mark in marks],
+        "title": {"text": title},
+    }
+
+
+def beside(y: Iterable[int], method: Method, methods: Sequence[Method]) -> list[float]:
+    """Places in rows of a chart, a little apart for each method so that none hides another."""
+    labels = [other.label for other in methods]
+    return [k + 0.62 * ((labels.index(method.label) + 0.5) / len(labels) - 0.5) for k in y]
+
+
+def rows_height(rows: int, methods: int = 1) -> int:
+    """The height of a chart with so many rows, each with some symbols one below the other."""
+    return 90 + min(max(rows * max(22, 9 * methods + 6), 120), max(900, 9 * rows))
+
+
+def number(value: float) -> str:
+    """Three digits, and no more zeros than people like to count."""
+    if value and not 1e-4 <= abs(value) < 1e6:
+        exponent = floor(log10(abs(value)))
+        digits = f"{value / 10.0**exponent:.3g}"
+        raised = str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+        return f"10{raised}" if digits == "1" else f"{digits}·10{raised}"
+    return f"{float(f'{value:.3g}'):,.10g}"
+
+
+def percent(share: float | None) -> str:
+    """A share as people read it."""
+    return "–" if share is None else f"{100 * share:.1f} %"
+
+
+def points(difference: float | None) -> str:
+    """A difference of shares, in percentage points."""
+    return "–" if difference is None else f"{100 * difference:+.1f}".replace("-", "−")

@@ -1,0 +1,96 @@
+"""Class by class: how often each is recognised, and what it is taken for."""
+
+from html import escape
+from statistics import fmean
+
+from fedtct.report.page.blocks import (
+    PERCENT,
+    SCALE,
+    Chart,
+    Choice,
+    Note,
+    Section,
+    Trace,
+    beside,
+    colour,
+    downwards,
+    of,
+    rows_height,
+    symbol,
+    ticks,
+)
+from fedtct.report.page.tasks import Method, Task
+from fedtct.runs.findings import CLASSES, SPLIT
+
+Confusion = list[list[int]]
+
+
+def section(task: Task) -> Section:
+    """Of the test set, over all seeds together."""
+    of_method: dict[str, tuple[Method, list[Confusion]]] = {}
+    for method, _, found in task.findings(CLASSES):
+        of_method.setdefault(method.label, (method, []))[1].append(found["confusion"])
+    if not of_method:
+        return Section("Class by class", [Note("Not known: there is no test set, or it was not looked at.")])
+    classes = len(next(iter(of_method.values()))[1][0])
+    split = next((found for _, _, found in task.findings(SPLIT)), None)
+    names = split["class_names"] if split else [str(c) for c in range(classes)]
+    recognised = Chart(
+        "How often each class is recognised",
+        [_recalls(method, task, tables, names) for method, tables in of_method.values()],
+        {
+            "xaxis": PERCENT | {"title": {"text": "accuracy on the class"}},
+            "yaxis": downwards(ticks(names, 34)) | {"automargin": True},
+            "hovermode": "closest",
+        },
+        height=rows_height(classes, len(task.methods)),
+    )
+    total = {label: _total(tables) for label, (_, tables) in of_method.items()}
+    best_first = sorted(total, key=lambda label: -sum(total[label][c][c] for c in range(classes)))
+    taken = {label: _heatmap(total[label], names) for label in best_first}
+    (chart, *more) = taken.values()
+    return Section("Class by class", [recognised, Choice(taken) if more else chart], intro="On the test set.")
+
+
+def _recalls(method: Method, task: Task, tables: list[Confusion], names: list[str]) -> Trace:
+    shares = [
+        [table[c][c] / sum(table[c]) for table in tables if sum(table[c])] for c in range(len(names))
+    ]  # a class that no test sample has is not shown
+    shown = [c for c, values in enumerate(shares) if values]
+    return of(
+        method,
+        mode="markers",
+        x=[fmean(shares[c]) for c in shown],
+        y=beside(shown, method, task.methods),
+        marker={"color": colour(method), "symbol": symbol(method), "size": 8},
+        customdata=[names[c] for c in shown],
+        hovertemplate=f"class %{{customdata}}, {escape(method.label)}: %{{x:.1%}}<extra></extra>",
+    )
+
+
+def _total(tables: list[Confusion]) -> Confusion:
+    return [[sum(counts) for counts in zip(*rows, strict=True)] for rows in zip(*tables, strict=True)]
+
+
+def _heatmap(table: Confusion, names: list[str]) -> Chart:
+    trace: Trace = {
+        "type": "heatmap",
+        "z": [[count / sum(row) if sum(row) else None for count in row] for row in table],
+        "customdata": [[[names[i], names[j], n] for j, n in enumerate(row)] for i, row in enumerate(table)],
+        "colorscale": SCALE,
+        "zmin": 0,
+        "zmax": 1,
+        "xgap": 1 if len(names) <= 30 else 0,
+        "ygap": 1 if len(names) <= 30 else 0,
+        "colorbar": {"tickformat": ".0%", "thickness": 10, "outlinewidth": 0, "len": 0.9},
+        "hovertemplate": "%{customdata[0]} taken for %{customdata[1]}:<br>"
+        "%{customdata[2]:,} samples, %{z:.1%} of the class<extra></extra>",
+    }
+    if len(names) <= 12:
+        trace |= {"text": [[str(n) if n else "" for n in row] for row in table], "texttemplate": "%{text}"}
+    room = 20
+    layout = {
+        "xaxis": ticks(names, room) | {"title": {"text": "taken for"}, "automargin": True, "showgrid": False},
+        "yaxis": downwards(ticks(names, room)) | {"title": {"text": "class"}, "automargin": True, "showgrid": False},
+    }
+    return Chart("What each class is taken for", [trace], layout, height=430, fit="square")

@@ -1,0 +1,123 @@
+"use strict";
+// Draws the charts in the colours of the theme, and answers to the buttons.
+(() => {
+  const charts = JSON.parse(document.getElementById("charts").textContent);
+  const off = new Set(); // methods that are switched off
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const touch = matchMedia("(pointer: coarse)");
+
+  const variable = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+  const fade = (hex, share) => {
+    const [r, g, b] = [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
+    return `rgba(${r}, ${g}, ${b}, ${share})`;
+  };
+
+  // "@2" is the colour of a method, "@2/0.2" the same more faintly, "@quiet" and the like are the page's own.
+  const colour = (text) => {
+    if (text === "@scale") return [[0, variable("panel")], [1, variable("c0")]];
+    const [name, share] = text.slice(1).split("/");
+    const hex = variable(/^\d/.test(name) ? `c${name}` : name);
+    return share ? fade(hex, Number(share)) : hex;
+  };
+
+  const coloured = (value) => {
+    if (typeof value === "string") return value.startsWith("@") ? colour(value) : value;
+    if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map(coloured);
+    if (value === null || typeof value !== "object") return value;
+    return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, coloured(inner)]));
+  };
+
+  const layout = (chart) => {
+    const axis = {
+      automargin: true, gridcolor: variable("grid"), linecolor: variable("grid"), zeroline: false,
+      tickfont: { color: variable("quiet") }, title: { font: { color: variable("quiet") }, standoff: 10 },
+    };
+    const own = coloured(chart.layout);
+    const merged = (name) => ({ ...axis, ...own[name], title: { ...axis.title, ...(own[name] || {}).title } });
+    return {
+      hovermode: "x unified",
+      ...own,
+      xaxis: merged("xaxis"),
+      yaxis: merged("yaxis"),
+      font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: variable("text") },
+      margin: { l: 46, r: 14, t: 12, b: 40 },
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      hoverlabel: { bgcolor: variable("panel"), bordercolor: variable("grid"), font: { color: variable("text") } },
+      dragmode: touch.matches ? false : "zoom",
+      showlegend: false,
+    };
+  };
+
+  const shown = (trace) => !(trace.meta && off.has(trace.meta.method));
+
+  // Circles as large as their cells allow, and matrices with square cells.
+  const fit = (place, chart) => {
+    const size = place._fullLayout._size;
+    if (chart.fit === "circles") {
+      const span = (range) => Math.abs(range[1] - range[0]);
+      const room = Math.min(size.w / span(chart.layout.xaxis.range), size.h / span(chart.layout.yaxis.range));
+      const largest = chart.data[0].meta.largest;
+      const sizeref = (2 * largest) / (0.94 * room) ** 2;
+      return Plotly.restyle(place, { "marker.sizeref": sizeref, "marker.sizemin": Math.min(1.5, room / 2) });
+    }
+    const height = Math.round(Math.min(size.w, 520) + size.t + size.b);
+    if (chart.fit === "square" && Math.abs(height - place.clientHeight) > 2) {
+      place.style.height = `${height}px`;
+      return Plotly.relayout(place, { height });
+    }
+    return undefined;
+  };
+
+  const draw = async (place) => {
+    const chart = charts[place.dataset.chart];
+    const data = coloured(chart.data).map((trace) => ({ ...trace, visible: shown(trace) }));
+    const settings = { responsive: true, displayModeBar: false, doubleClick: "reset" };
+    const known = place.dataset.drawn;
+    await Plotly.react(place, data, layout(chart), settings);
+    place.dataset.drawn = "yes";
+    await fit(place, chart);
+    if (!known && chart.fit) new ResizeObserver(() => fit(place, chart)).observe(place.parentElement);
+  };
+
+  const places = (which = () => true) => [...document.querySelectorAll(".chart")].filter(which);
+  const visible = (place) => place.offsetParent !== null;
+  const drawMissing = () => Promise.all(places((p) => visible(p) && !p.dataset.drawn).map(draw));
+
+  const press = (button, group) => {
+    for (const other of group.children) other.setAttribute("aria-pressed", String(other === button));
+  };
+
+  for (const group of document.querySelectorAll(".options")) {
+    group.addEventListener("click", (event) => {
+      const button = event.target.closest("button");
+      if (!button) return;
+      press(button, group);
+      const chosen = [...group.children].indexOf(button);
+      group.parentElement.querySelectorAll(".option").forEach((option, index) => { option.hidden = index !== chosen; });
+      drawMissing();
+    });
+  }
+
+  document.querySelector(".tabs")?.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    press(button, button.parentElement);
+    document.querySelectorAll("article").forEach((task, index) => { task.hidden = String(index) !== button.dataset.task; });
+    drawMissing();
+  });
+
+  document.querySelector(".methods")?.addEventListener("click", (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    const method = button.dataset.method;
+    if (!off.delete(method)) off.add(method);
+    button.setAttribute("aria-pressed", String(!off.has(method)));
+    document.querySelectorAll("tr[data-of]").forEach((row) => row.classList.toggle("off", off.has(row.dataset.of)));
+    places((p) => p.dataset.drawn).forEach((p) => Plotly.restyle(p, { visible: p.data.map(shown) }));
+  });
+
+  dark.addEventListener("change", () => places((p) => p.dataset.drawn).forEach(draw));
+  drawMissing().then(() => { document.body.dataset.ready = "yes"; });
+})();

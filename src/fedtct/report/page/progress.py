@@ -1,0 +1,103 @@
+"""Accuracy and loss by round and by megabyte: a curve a method, a band over its seeds, stages told apart."""
+
+from collections.abc import Callable, Sequence
+
+from fedtct.report.curves import Curve, Point, measured, read_curves, read_stage
+from fedtct.report.page.blocks import PERCENT, Chart, Section, Trace, colour, logarithmic, of, symbol
+from fedtct.report.page.tasks import Method, Task
+
+STAGES = {"stage1": "stage 1", "convexify": "statistics", "stage2": "stage 2"}
+LOSSES = {"stage1": "cross-entropy in stage 1", "stage2": "squared error in stage 2"}
+AXES = {"round": "rounds", "megabyte": "megabytes sent and received by a silo"}
+MEASURES: dict[str, Callable[[Point], float]] = {
+    "round": lambda point: point.rounds,
+    "megabyte": lambda point: point.megabytes,
+}
+
+
+def section(task: Task) -> Section:
+    """A row of charts for accuracy, and for the loss of each stage: the stages minimise different ones."""
+    histories = {method.label: [run.history for run in method.runs] for method in task.methods}
+    curves, accuracy = read_curves(histories)
+    charts = _charts(accuracy.capitalize(), task, curves, "%{customdata[0]:.1%}", {"yaxis": PERCENT})
+    field = measured(histories, "loss")
+    whose = "Test" if field == "test_loss" else "Training"
+    for stage, loss in LOSSES.items():
+        curves = read_stage(histories, field, stage)
+        if any(len(curve.points) > 1 for curve in curves):
+            values = [value for curve in curves for point in curve.points for value in (point.low, point.high)]
+            charts += _charts(f"{whose} {loss}", task, curves, "%{customdata[0]:.3g}", {"yaxis": logarithmic(values)})
+    return Section("How it went", charts, intro=_reading(task))
+
+
+def _reading(task: Task) -> str:
+    parts = ["Switch methods on and off above."]
+    if any(method.config.method == "tct" for method in task.methods):
+        parts.append("Stage 1 of TCT is dashed; stage 2 begins at the ring.")
+    if any(len(method.runs) > 1 for method in task.methods):
+        parts.append("A line is the mean over seeds, its band goes from the worst to the best.")
+    return " ".join(parts)
+
+
+def _charts(what: str, task: Task, curves: Sequence[Curve], shown: str, layout: Trace) -> list[Chart]:
+    methods = {method.label: method for method in task.methods}
+    farthest = max(curve.last.megabytes for curve in curves) or 1.0
+    charts = []
+    for unit, measure in MEASURES.items():
+        traces: list[Trace] = []
+        for curve in curves:
+            level = curve.silent and unit == "megabyte"
+            traces += (_level if level else _draw)(methods[curve.label], curve, measure, shown, farthest)
+        axis = {"title": {"text": AXES[unit]}, "rangemode": "tozero"}
+        charts.append(Chart(f"{what} by {unit}", traces, {"xaxis": axis} | layout))
+    return charts
+
+
+def _draw(method: Method, curve: Curve, measure: Callable[[Point], float], shown: str, farthest: float) -> list[Trace]:
+    """Lines of the stages, a band, rings where a stage begins, and the points that show values."""
+    quiet = {"hoverinfo": "skip"}
+    traces = []
+    if curve.runs > 1:
+        x, low, high = ([f(p) for p in curve.points] for f in (measure, lambda p: p.low, lambda p: p.high))
+        band = {"mode": "lines", "line": {"width": 0}, "fill": "toself", "fillcolor": f"{colour(method)}/0.16"}
+        traces.append(of(method, x=[*x, *x[::-1]], y=[*low, *high[::-1]], **band, **quiet))
+    for stage in curve.stages:
+        last = stage is curve.stages[-1] or stage == curve.stages[-1]
+        line = {"color": colour(method), "width": 2 if last else 1.5, "dash": "solid" if last else "4px,3px"}
+        traces.append(
+            of(method, x=[*map(measure, stage)], y=[p.value for p in stage], mode="lines", line=line, **quiet)
+        )
+    for stage in curve.stages[:-1]:
+        ring = {"color": "@page", "size": 11, "line": {"color": colour(method), "width": 2}}
+        traces.append(of(method, x=[measure(stage[-1])], y=[stage[-1].value], mode="markers", marker=ring, **quiet))
+    marker = {"color": colour(method), "symbol": symbol(method), "size": 7, "maxdisplayed": 9}
+    traces.append(
+        of(
+            method,
+            x=[*map(measure, curve.points)],
+            y=[p.value for p in curve.points],
+            mode="markers",
+            marker=marker,
+            customdata=[[p.value, _place(p), _range(p, curve, shown)] for p in curve.points],
+            hovertemplate=f"{shown}%{{customdata[2]}}, %{{customdata[1]}}",
+        )
+    )
+    return traces
+
+
+def _level(method: Method, curve: Curve, measure: Callable[[Point], float], shown: str, farthest: float) -> list[Trace]:
+    """What sends nothing, at where it ends."""
+    line = {"color": colour(method), "width": 2, "dash": "dot"}
+    ends = {"x": [0, farthest], "y": [curve.last.value] * 2, "customdata": [[curve.last.value]] * 2}
+    return [of(method, **ends, mode="lines", line=line, hovertemplate=f"{shown}, sends nothing")]
+
+
+def _place(point: Point) -> str:
+    return f"{STAGES.get(point.stage, point.stage)} round {point.round}"
+
+
+def _range(point: Point, curve: Curve, shown: str) -> str:
+    if curve.runs == 1:
+        return ""
+    low, high = (f"{100 * v:.1f}" if "%}" in shown else f"{v:.3g}" for v in (point.low, point.high))
+    return f" ({low} to {high})"

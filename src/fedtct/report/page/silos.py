@@ -1,0 +1,167 @@
+"""Silo by silo: who gains and who loses against the model that the silo could train alone."""
+
+from collections.abc import Sequence
+from html import escape
+from statistics import fmean
+
+from fedtct.history import Finding
+from fedtct.report.page.blocks import (
+    PERCENT,
+    QUIET,
+    Block,
+    Chart,
+    Choice,
+    Note,
+    Section,
+    Table,
+    TableRow,
+    Trace,
+    beside,
+    colour,
+    downwards,
+    of,
+    points,
+    rows_height,
+    symbol,
+    ticks,
+)
+from fedtct.report.page.tasks import Method, Task
+from fedtct.runs.findings import ALONE, SILOS
+from fedtct.runs.summary import final_row
+
+COLUMNS = ("method", "silos that gain", "that lose", "mean gain", "largest loss", "gain on everybody’s", "mean gain")
+SAME = 0.0005  # a difference that rounds to nothing
+Judged = tuple[Method, Finding, Finding]  # the run's model, and the silos' own
+
+
+def section(task: Task) -> Section:
+    """Tables of gains over all seeds, and for each seed every silo's accuracies."""
+    alone = {run.path: found for _, run, found in task.findings(ALONE)}
+    judged = [(method, run, found) for method, run, found in task.findings(SILOS) if run.path in alone]
+    if not judged:
+        return _without_models_of_their_own(task)
+    seeds: dict[int, list[Judged]] = {}
+    for method, run, found in judged:
+        seeds.setdefault(run.config.seed, []).append((method, found, alone[run.path]))
+    everything = [entry for entries in seeds.values() for entry in entries]
+    held = bool(task.methods[0].config.holdout)
+    epochs = next(iter(alone.values()))["settings"]["epochs"]
+    blocks: list[Block] = [
+        _gains(task, everything),
+        *_charts(task, seeds),
+    ]
+    own = "what the silo holds out" if held else "test samples, each class as often as the silo has it"
+    intro = (
+        f"Each silo also trained the same network alone, for {epochs} epochs on its own samples. "
+        f"“Such as its own” is {own}; “everybody’s” is the whole test set."
+    )
+    return Section("Who gains, who loses", blocks, intro=intro)
+
+
+def _gains(task: Task, judged: Sequence[Judged]) -> Table:
+    """In percentage points, over all seeds: on samples such as a silo's own, then on everybody's."""
+    rows = []
+    for method in task.methods:
+        mine = [(found, alone) for own, found, alone in judged if own is method]
+        gains, there = ([g for pair in mine for g in _differences(*pair, where)] for where in ("own", "everybody"))
+        if gains and there:
+            lost = points(min(gains)) if min(gains) < -SAME else "none"
+            cells = [_share(gains), str(sum(g < -SAME for g in gains)), points(fmean(gains)), lost]
+            rows.append(TableRow([method.label, *cells, _share(there), points(fmean(there))], method))
+    return Table(COLUMNS, rows)
+
+
+def _share(gains: Sequence[float]) -> str:
+    return f"{sum(gain > SAME for gain in gains)} of {len(gains)}"
+
+
+def _differences(found: Finding, alone: Finding, where: str) -> list[float]:
+    ours = _values(found, where, len(alone["own"]))
+    return [a - b for a, b in zip(ours, alone[where], strict=True) if a is not None and b is not None]
+
+
+def _values(found: Finding, where: str, silos: int) -> list[float | None]:
+    """A silo's value each; on everybody's samples a model is as good in one silo as in another."""
+    value = found[where]
+    return value if isinstance(value, list) else [value] * silos
+
+
+def _charts(task: Task, seeds: dict[int, list[Judged]]) -> list[Block]:
+    blocks: list[Block] = []
+    for where, title in {"own": "On samples such as its own", "everybody": "On everybody’s samples"}.items():
+        charts = {f"seed {seed}": _chart(task, entries, where, title) for seed, entries in seeds.items()}
+        (chart, *more) = charts.values()
+        blocks.append(Choice(charts) if more else chart)
+    return blocks
+
+
+def _chart(task: Task, judged: Sequence[Judged], where: str, title: str) -> Chart:
+    alone = judged[0][2][where]
+    names = [str(k) for k in range(len(alone))]
+    traces = [_ways(method, found, alone, where) for method, found, _ in judged] if len(judged) == 1 else []
+    traces.append(_bars(alone))
+    traces += [_dots(_values(found, where, len(alone)), method, task) for method, found, _ in judged]
+    layout = {
+        "xaxis": PERCENT | {"title": {"text": "accuracy; the grey bar is the silo alone"}},
+        "yaxis": downwards(ticks(names, 30)) | {"title": {"text": "silo"}},
+        "hovermode": "closest",
+    }
+    return Chart(title, traces, layout, height=rows_height(len(names), len(task.methods)))
+
+
+def _ways(method: Method, found: Finding, alone: Sequence[float | None], where: str) -> Trace:
+    """From the silo's own model to the federated one."""
+    x: list[float | None] = []
+    y: list[int | None] = []
+    for k, (a, b) in enumerate(zip(alone, _values(found, where, len(alone)), strict=True)):
+        x += [a, b, None]
+        y += [k, k, None]
+    return of(method, x=x, y=y, mode="lines", line={"color": colour(method), "width": 1}, hoverinfo="skip")
+
+
+def _dots(values: Sequence[float | None], method: Method, task: Task) -> Trace:
+    return of(
+        method,
+        x=list(values),
+        y=beside(range(len(values)), method, task.methods),
+        mode="markers",
+        marker={"color": colour(method), "symbol": symbol(method), "size": 8},
+        customdata=list(range(len(values))),
+        hovertemplate=f"silo %{{customdata}}, {escape(method.label)}: %{{x:.1%}}<extra></extra>",
+    )
+
+
+def _bars(alone: Sequence[float | None]) -> Trace:
+    """A short vertical line a silo, as high as its row."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for k, value in enumerate(alone):
+        x += [value, value, None]
+        y += [k - 0.38, k + 0.38, None]
+    line = {"color": QUIET, "width": 3}
+    named = "silo %{customdata} alone: %{x:.1%}<extra></extra>"
+    silos = [k for k in range(len(alone)) for _ in range(3)]
+    return {"type": "scatter", "x": x, "y": y, "mode": "lines", "line": line, "customdata": silos} | {
+        "hovertemplate": named
+    }
+
+
+def _without_models_of_their_own(task: Task) -> Section:
+    """What silos say themselves about the final model."""
+    traces, silos = [], 0
+    for method in task.methods:
+        values = final_row(method.runs[0].history, method.config).silo_accuracies
+        if method.config.method != "centralized" and values:
+            silos = max(silos, len(values))
+            traces.append(_dots(values, method, task))
+    note = Note("What each silo would reach alone is not known: that was not computed, or silos are elsewhere.")
+    if not traces:
+        return Section("Silo by silo", [note])
+    layout = {
+        "xaxis": PERCENT | {"title": {"text": "accuracy on the silo’s own samples"}},
+        "yaxis": downwards(ticks([str(k) for k in range(silos)], 30)) | {"title": {"text": "silo"}},
+        "hovermode": "closest",
+    }
+    height = rows_height(silos, len(task.methods))
+    chart = Chart("As the silos rate the final model", traces, layout, height)
+    return Section("Silo by silo", [chart, note])

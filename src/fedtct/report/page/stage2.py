@@ -1,0 +1,189 @@
+"""Stage 2: spectra, step sizes and how far they are from diverging, and the distance to the pooled optimum."""
+
+from collections.abc import Sequence
+from html import escape
+from math import sqrt
+
+from fedtct.history import Finding
+from fedtct.report.page.blocks import (
+    PERCENT,
+    QUIET,
+    Block,
+    Chart,
+    Choice,
+    Note,
+    Section,
+    Trace,
+    colour,
+    downwards,
+    logarithmic,
+    number,
+    of,
+    rows_height,
+    symbol,
+    ticks,
+)
+from fedtct.report.page.tasks import Method, Task
+from fedtct.runs.folder import RunFolder
+
+NOISE = 1e-8  # eigenvalues below this share of the largest are rounding errors
+Inspected = tuple[Method, RunFolder, Finding]
+
+
+def section(task: Task) -> Section | None:
+    """What there is to see of the linear problem; none if no method has one."""
+    if all(method.config.method != "tct" for method in task.methods):
+        return None
+    inspected = list(task.findings("stage2"))
+    if not inspected:
+        return Section("Stage 2", [Note("Not known: the runs did not get there, or did not keep it.")])
+    first = {method.label: (method, run, found) for method, run, found in reversed(inspected)}  # the first seed's
+    blocks: list[Block] = [_one_or_choice({label: _spectrum(*entry) for label, entry in first.items()})]
+    stepping = {label: entry for label, entry in first.items() if "step_size" in entry[2]}
+    if stepping:
+        blocks.append(_one_or_choice({label: _steps(*entry) for label, entry in stepping.items()}))
+        blocks += _distances([entry for entry in inspected if "step_size" in entry[2]])
+    if len(stepping) < len(first):
+        blocks.append(Note("Ridge solves the pooled problem exactly, in one round: it takes no steps."))
+    seeds = {run.config.seed for _, run, _ in inspected}
+    which = f" Spectra and steps are of seed {inspected[0][1].config.seed}." if len(seeds) > 1 else ""
+    return Section("Stage 2: the linear problem", blocks, intro=f"{_reading(stepping)}{which}")
+
+
+def _reading(stepping: dict[str, Inspected]) -> str:
+    parts = [
+        f"{label} takes steps of {number(found['step_size'])}, "
+        f"{100 * found['step_size'] / found['diverges_from']:.0f} % of the {number(found['diverges_from'])} "
+        "from which on they would diverge."
+        for label, (_, _, found) in stepping.items()
+    ]
+    return " ".join(parts)
+
+
+def _one_or_choice(charts: dict[str, Chart]) -> Chart | Choice:
+    (chart, *more) = charts.values()
+    return Choice(charts) if more else chart
+
+
+def _spectrum(method: Method, run: RunFolder, found: Finding) -> Chart:
+    """Eigenvalues by rank; where steps of this size would diverge, or the ridge that was added, is a line."""
+    if "pooled_spectrum" in found:
+        curves, limit, meaning = [found["pooled_spectrum"]], found["ridge"], "ridge"
+        title, names = "Spectrum of the pooled features", ["all silos"]
+    else:
+        top = [{"ranks": [1], "eigenvalues": [value]} for value in found["largest_eigenvalues"]]
+        curves, limit, meaning = found.get("spectra") or top, 2 / found["step_size"], "steps diverge above"
+        title, names = "Spectrum of each silo’s Gram matrix", [f"silo {k}" for k in range(len(curves))]
+    traces = [_eigenvalues(method, curve, name) for curve, name in zip(curves, names, strict=True)]
+    longest = max(max(curve["ranks"]) for curve in curves)
+    traces.append(_line([1, longest], [limit, limit], f"{meaning} {number(limit)}"))
+    largest = max(max(curve["eigenvalues"]) for curve in curves)
+    values = [v for curve in curves for v in curve["eigenvalues"] if v > NOISE * largest]
+    layout = {
+        "xaxis": logarithmic([1, longest], "rank"),
+        "yaxis": logarithmic([*values, limit, 2 * largest], "eigenvalue"),
+        "hovermode": "closest",
+    }
+    return Chart(title, traces, layout)
+
+
+def _eigenvalues(method: Method, curve: dict[str, list[float]], name: str) -> Trace:
+    return of(
+        method,
+        name=name,
+        x=curve["ranks"],
+        y=[v if v > 0 else None for v in curve["eigenvalues"]],
+        mode="lines" if len(curve["ranks"]) > 1 else "markers",
+        line={"color": colour(method), "width": 1},
+        opacity=0.7,
+        hovertemplate=f"{escape(name)}, rank %{{x}}: %{{y:.3g}}<extra></extra>",
+    )
+
+
+def _line(x: list[float], y: list[float], text: str) -> Trace:
+    return {
+        "type": "scatter",
+        "x": x,
+        "y": y,
+        "mode": "lines+text",
+        "text": [text, ""],
+        "textposition": "top right",
+        "line": {"color": QUIET, "dash": "dash", "width": 1.5},
+        "textfont": {"color": QUIET},
+        "hoverinfo": "skip",
+    }
+
+
+def _steps(method: Method, run: RunFolder, found: Finding) -> Chart:
+    """Each silo's step as a share of the one at which its own steps would diverge."""
+    shares = [found["step_size"] * value / 2 for value in found["largest_eigenvalues"]]
+    names = [str(k) for k in range(len(shares))]
+    bars = of(
+        method,
+        type="bar",
+        orientation="h",
+        x=shares,
+        y=list(range(len(shares))),
+        marker={"color": colour(method)},
+        customdata=[[number(2 / value)] for value in found["largest_eigenvalues"]],
+        hovertemplate="silo %{y}: %{x:.0%} of %{customdata[0]}<extra></extra>",
+    )
+    layout = {
+        "xaxis": PERCENT | {"range": [0, 1.1], "title": {"text": "step size, of that at which steps diverge"}},
+        "yaxis": downwards(ticks(names, 30)) | {"title": {"text": "silo"}},
+        "bargap": 0.35,
+        "hovermode": "closest",
+    }
+    height = max(320, rows_height(len(shares)))
+    return Chart("How far steps are from diverging", [bars, _wall(len(shares))], layout, height)
+
+
+def _wall(silos: int) -> Trace:
+    return {
+        "type": "scatter",
+        "x": [1, 1],
+        "y": [-0.6, silos - 0.4],
+        "mode": "lines",
+        "line": {"color": QUIET, "dash": "dash", "width": 1.5},
+        "hoverinfo": "skip",
+    }
+
+
+def _distances(inspected: Sequence[Inspected]) -> list[Block]:
+    """|Z(W − W*)| over |ZW*|, which follows from losses: L(W) − L* = |Z(W − W*)|²/n, and rounds begin at W = 0."""
+    traces, bounded = [], False
+    for method, run, found in inspected:
+        optimum = found.get("optimal_loss")
+        bounded |= optimum is None
+        losses = {row.round: row.train_loss for row in run.history if row.stage == "stage2" and row.train_loss}
+        start = losses.get(0)
+        if start is None or start <= (optimum or 0.0):
+            continue
+        x = list(losses)
+        y = [sqrt(max(loss - (optimum or 0.0), 0.0) / (start - (optimum or 0.0))) or None for loss in losses.values()]
+        seed = f", seed {run.config.seed}" if len(method.runs) > 1 else ""
+        traces.append(
+            of(
+                method,
+                name=f"{method.label}{seed}",
+                x=x,
+                y=y,
+                mode="lines+markers",
+                line={"color": colour(method), "width": 2},
+                marker={"symbol": symbol(method), "size": 7, "maxdisplayed": 9},
+                hovertemplate="%{y:.3g}",
+            )
+        )
+    if not traces:
+        return []
+    layout = {
+        "xaxis": {"title": {"text": "rounds of stage 2"}, "rangemode": "tozero"},
+        "yaxis": logarithmic((value for trace in traces for value in trace["y"]), "distance, 1 at the start"),
+    }
+    text = (
+        "The distance is between predictions on all training samples: the model’s, and those of the best linear model "
+        "for all data in one place. It starts at 1, where all weights are zero."
+    )
+    if bounded:
+        text += " Where that model was too large to compute, the distance is to a perfect fit: the true one is smaller."
+    return [Chart("Distance to the pooled optimum", traces, layout), Note(text, wide=False)]

@@ -1,0 +1,80 @@
+"""All sections on one page, in one file."""
+
+import json
+from collections.abc import Callable, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from fedtct import __version__
+from fedtct.report.page import again, answer, classes, dealing, progress, silos, stage2
+from fedtct.report.page.blocks import COLOURS as COLOUR_COUNT
+from fedtct.report.page.blocks import Chart, Section
+from fedtct.report.page.tasks import Task, arrange
+from fedtct.report.style import COLOURS
+from fedtct.runs.folder import RunFolder, strict, write_text
+
+REPORT = "report.html"
+SECTIONS: tuple[Callable[[Task], Section | None], ...] = (
+    answer.section,
+    progress.section,
+    dealing.section,
+    silos.section,
+    classes.section,
+    stage2.section,
+    again.section,
+)
+
+
+def write_report(runs: Sequence[RunFolder], path: Path) -> Path:
+    """Write the page about these runs; returns its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, render(runs))
+    return path
+
+
+def render(runs: Sequence[RunFolder]) -> str:
+    """The page as text."""
+    tasks = arrange(runs)
+    charts: list[dict[str, Any]] = []
+
+    def place(chart: Chart) -> int:
+        """The number by which the page finds a chart."""
+        charts.append({"data": chart.data, "layout": chart.layout, "fit": chart.fit, "title": chart.title})
+        return len(charts) - 1
+
+    assert len(COLOURS) == COLOUR_COUNT
+    environment = Environment(
+        loader=PackageLoader("fedtct.report.page", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {"place": place, "charts": charts, "to_json": to_json, "read": read}
+    pages = [(task, [section for make in SECTIONS if (section := make(task))]) for task in tasks]
+    methods = {method.label: method for task in tasks for method in task.methods}
+    return environment.get_template("page.html").render(
+        pages=pages, methods=list(methods.values()), colours=COLOURS, version=__version__
+    )
+
+
+def to_json(value: Any) -> str:
+    """JSON that may stand in a script element."""
+    return json.dumps(short(strict(value)), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
+
+
+def short(value: Any) -> Any:
+    """Numbers with as many digits as can be seen in a chart."""
+    if isinstance(value, dict):
+        return {key: short(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [short(item) for item in value]
+    return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def read(name: str) -> str:
+    """A file of the page's own."""
+    return (files("fedtct.report.page") / name).read_text(encoding="utf-8")

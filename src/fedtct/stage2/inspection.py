@@ -1,0 +1,36 @@
+"""What a look at stage 2 shows: spectra, how close steps come to diverging, and the loss of the pooled optimum.
+
+It is for people, not for algorithms. Silos elsewhere are not asked for it: of them only what they send anyway is known.
+"""
+
+import torch
+from torch import Tensor
+
+from fedtct.federation import Federation, LocalFederation
+from fedtct.history import Finding
+from fedtct.least_squares import RidgePath, optimal_loss
+
+RANKS = 120  # of a spectrum that are kept: enough for a curve
+
+
+def inspect_steps(federation: Federation, largest_eigenvalues: list[float], lr: float, diverges_from: float) -> Finding:
+    """Of a solver that takes steps of size ``lr``, which diverge from some size on."""
+    found: Finding = {"step_size": lr, "diverges_from": diverges_from, "largest_eigenvalues": largest_eigenvalues}
+    if isinstance(federation, LocalFederation):
+        parts = [silo.regression() for silo in federation.silos]
+        found["spectra"] = [spectrum(part.eigenvalues) for part in parts]
+        found["optimal_loss"] = optimal_loss(parts)
+    return found
+
+
+def inspect_ridge(path: RidgePath, strength: float) -> Finding:
+    """Of the exact solution: the pooled spectrum, and the strength that was taken."""
+    return {"ridge": strength, "pooled_spectrum": spectrum(path.eigenvalues)}
+
+
+def spectrum(eigenvalues: Tensor) -> dict[str, list[float]]:
+    """The eigenvalues at some ranks, the largest first; many ranks at the top, where it is steep."""
+    count = len(eigenvalues)
+    ranks = torch.logspace(0, 1, RANKS, base=float(count), dtype=torch.float64).round().long().unique()
+    values = eigenvalues.flip(0)[ranks.clamp(1, count).to(eigenvalues.device) - 1]
+    return {"ranks": ranks.tolist(), "eigenvalues": values.tolist()}
