@@ -23,7 +23,8 @@ def look_at_run(folder: RunFolder, job: Job, fit: Fit) -> None:
     find_all(folder, job, fit)
     config, plots = folder.config, folder.path / PLOTS
     write_plots({TITLES[config.method]: folder.history}, plots, title=f"{config.dataset}, {config.split}")
-    write_split_plot(class_counts(job).numpy(), plots, job.data.class_names)
+    if job.data.class_names:
+        write_split_plot(class_counts(job, fit.model.spec).numpy(), plots, job.data.class_names)
 
 
 def draw_comparison(runs: Mapping[str, RunFolder], folder: Path) -> None:

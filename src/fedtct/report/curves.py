@@ -8,6 +8,7 @@ from typing import NamedTuple
 from fedtct.errors import FedtctError
 from fedtct.history import Row
 
+MEASURES = {"accuracy": "accuracy", "r2": "R²"}
 Histories = Mapping[str, Sequence[Row] | Sequence[Sequence[Row]]]
 
 
@@ -46,26 +47,26 @@ class Curve:
 
 
 def read_curves(histories: Histories) -> tuple[list[Curve], str]:
-    """A curve a label, and which accuracy they show: the test set's if there is any, else the training data's."""
+    """A curve a label, and what they show: test accuracy or R² if there is any, else the training data's."""
     runs = {label: _as_runs(entry) for label, entry in histories.items()}
-    field = measured(runs, "accuracy")
+    rows = [row for many in runs.values() for rows in many for row in rows]
+    what = "r2" if any(row.regression for row in rows) else "accuracy"
+    field = measured(rows, what)
+    name = f"{'test' if field.startswith('test') else 'training'} {MEASURES[what]}"
     curves = []
     for label, many in runs.items():
         traces = [list(_trace(rows, field)) for rows in many]
         if not traces or not all(traces):
-            raise FedtctError(
-                f"there is nothing to plot for {label!r}: a history of it has no {field.replace('_', ' ')}"
-            )
+            raise FedtctError(f"there is nothing to plot for {label!r}: a history of it has no {name}")
         curves.append(_curve(label, traces))
     if not curves:
         raise FedtctError("there is nothing to plot: no histories were given")
-    return curves, "test accuracy" if field == "test_accuracy" else "training accuracy"
+    return curves, name
 
 
-def measured(runs: Mapping[str, Sequence[Sequence[Row]]], what: str) -> str:
-    """The test set's accuracy or loss if there is any, else the training data's."""
-    tested = any(getattr(row, f"test_{what}") is not None for many in runs.values() for rows in many for row in rows)
-    return f"test_{what}" if tested else f"train_{what}"
+def measured(rows: Sequence[Row], what: str) -> str:
+    """The test set's accuracy, R² or loss if there is any, else the training data's."""
+    return f"test_{what}" if any(getattr(row, f"test_{what}") is not None for row in rows) else f"train_{what}"
 
 
 def read_stage(runs: Mapping[str, Sequence[Sequence[Row]]], field: str, stage: str) -> list[Curve]:

@@ -36,8 +36,9 @@ def write_plots(histories: Histories, folder: Path, *, title: str = "") -> list[
     ]:
         with new_figure(6.6, 4.2) as figure:
             axes = figure.add_axes(WHOLE, title=title, xlabel=unit, ylabel=accuracy)
-            entries = [_draw(axes, curve, index, measure) for index, curve in enumerate(drawn)]
-            _scale(axes, whole=unit == "rounds")
+            shares = not accuracy.endswith("R²")
+            entries = [_draw(axes, curve, index, measure, shares) for index, curve in enumerate(drawn)]
+            _scale(axes, whole=unit == "rounds", shares=shares)
             _add_legend(axes, drawn, entries)
             paths += save(figure, folder, name)
     return paths
@@ -49,8 +50,8 @@ def _level(curve: Curve, farthest: float) -> Curve:
     return replace(curve, label=f"{curve.label} (sends nothing)", points=ends)
 
 
-def _draw(axes: Axes, curve: Curve, index: int, measure: Measure) -> Artist:
-    """One method; its entry for the legend."""
+def _draw(axes: Axes, curve: Curve, index: int, measure: Measure, shares: bool) -> Artist:
+    """One method; its entry for the legend. Shares are never below the axes, as R² may be."""
     colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
     style: Literal[":", "-"] = ":" if curve.silent else "-"
     *earlier, last = [([measure(p) for p in stage], [p.value for p in stage]) for stage in curve.stages]
@@ -63,20 +64,22 @@ def _draw(axes: Axes, curve: Curve, index: int, measure: Measure) -> Artist:
     step = -(-len(xs) // MARKS)
     some = [*range(index % step, len(xs) - 1, step), len(xs) - 1]  # not all methods at the same rounds
     marked = [i for i in some if curve.points[i] not in [stage[-1] for stage in curve.stages[:-1]]]
-    axes.plot(xs, ys, marker, color=colour, markevery=marked, zorder=4, clip_on=False)
+    axes.plot(xs, ys, marker, color=colour, markevery=marked, zorder=4, clip_on=not shares)
     if curve.runs > 1:
         low, high = [p.low for p in curve.points], [p.high for p in curve.points]
         axes.fill_between(xs, low, high, color=colour, alpha=0.13, linewidth=0)
-    return Line2D([], [], ls=style, marker=marker, color=colour, label=f"{100 * ys[-1]:.1f} %  {curve.label}")
+    end = f"{100 * ys[-1]:.1f} %" if shares else f"{ys[-1]:.3f}"
+    return Line2D([], [], ls=style, marker=marker, color=colour, label=f"{end}  {curve.label}")
 
 
-def _scale(axes: Axes, whole: bool) -> None:
-    """Both axes from zero, accuracies no higher than they can be, and round numbers at the ticks."""
+def _scale(axes: Axes, whole: bool, shares: bool) -> None:
+    """Both axes from zero, values no higher than they can be, and round numbers at the ticks."""
     axes.set_xlim(left=0, right=None if axes.dataLim.xmax > 0 else 1)
     axes.set_ylim(bottom=0, top=min(axes.get_ylim()[1], 1.01))
     axes.xaxis.set_major_locator(MaxNLocator(nbins=9, steps=[1, 2, 5, 10], integer=whole))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
+    if shares:
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g} %"))
     axes.grid(axis="y")
 
 

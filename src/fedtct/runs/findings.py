@@ -4,7 +4,7 @@ No algorithm needs any of it, and it needs the silos' data in this process: acro
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -13,71 +13,107 @@ from torch import Tensor
 from fedtct.classifier import Classifier, Fit, NetworkClassifier
 from fedtct.federation import LocalFederation
 from fedtct.history import Finding
-from fedtct.models import Weights
+from fedtct.models import NetworkSpec, Weights
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Job
-from fedtct.runs.folder import FINDINGS, RunFolder, read_json
+from fedtct.runs.folder import FINDINGS, RunFolder, read_json, strict
+from fedtct.runs.plan import PLAN
+from fedtct.silo import Silo
 from fedtct.stage1 import Stage1
+from fedtct.tasks import Regression
 
 SPLIT, CLASSES, SILOS, ALONE = "split", "classes", "silos", "alone"
 ALONE_EPOCHS = 25  # that a silo trains by itself, or as many as it trained in the run if these are fewer
 
 # What a model that a silo trains alone does not depend on: the rest of the settings decides on it.
-OF_THE_METHOD: tuple[str, ...] = (
-    "method",
-    "rounds",
-    "local_epochs",
-    "patience",
-    "evaluate_every",
-    "mu",
-    "alpha",
-    "server_lr",
-)
-OF_THE_METHOD += ("p", "normalize", "stage2", "steps", "stage2_lr", "ridge", "d", "device", "data_dir")
+OF_THE_METHOD: tuple[str, ...] = ("method", "rounds", "local_epochs", "patience", "evaluate_every", "mu", "alpha")
+OF_THE_METHOD += ("server_lr", "p", "normalize", "stage2", "steps", "stage2_lr", "ridge", "d", "device", "data_dir")
 
 
 def find_all(folder: RunFolder, job: Job, fit: Fit) -> None:
     """Keep all findings in the run's folder; what is there already is not computed again."""
-    counts = class_counts(job)
-    folder.find_out(SPLIT, lambda: {"class_names": list(job.data.class_names), "silos": holdings(job, counts)})
-    folder.find_out(CLASSES, lambda: confusion(fit.model, *job.data.test))
-    folder.find_out(SILOS, lambda: judge(fit.model, job, counts, range(len(job.silos))))
-    folder.find_out(ALONE, lambda: alone(folder, job, counts))
+    folder.find_out(SPLIT, lambda: holdings(job, fit.model.spec))
+    judge = Judge.of(job, fit.model.spec)
+    if judge is None:
+        return
+    if not isinstance(fit.model.spec.task, Regression):
+        folder.find_out(CLASSES, lambda: judge.confusion(fit.model))
+    folder.find_out(SILOS, lambda: judge.rate(fit.model, range(len(job.silos))))
+    folder.find_out(ALONE, lambda: alone(folder, job, judge))
 
 
-def class_counts(job: Job) -> Tensor:
-    """Samples of each class (a column) in each silo (a row), held-out ones included."""
-    labels = [torch.cat([silo.y, silo.held_y]).cpu() for silo in job.silos]
-    return torch.stack([y.bincount(minlength=job.data.num_classes) for y in labels])
-
-
-def holdings(job: Job, counts: Tensor) -> list[dict[str, Any]]:
-    """Every silo's name and how much it has of each class."""
-    return [{"name": silo.name, "counts": row.tolist()} for silo, row in zip(job.silos, counts, strict=True)]
-
-
-def confusion(model: Classifier, x: Tensor, y: Tensor) -> Finding:
-    """How many test samples of a class (a row) are taken for which (a column)."""
-    return {"confusion": table(model.predict(x), y.cpu(), model.spec.num_classes).tolist()}
-
-
-def table(predicted: Tensor, y: Tensor, classes: int) -> Tensor:
-    """Counts of (true, predicted) pairs."""
-    return (y * classes + predicted).bincount(minlength=classes**2).view(classes, classes)
-
-
-def judge(model: Classifier, job: Job, counts: Tensor, silos: Iterable[int]) -> Finding:
-    """A model's accuracy on samples such as each of these silos has, and on everybody's.
-
-    Silos' own are those they hold out, if all do; else test samples, with each class as often as the silo has it.
-    """
-    x, y = job.data.test
-    found = table(model.predict(x), y.cpu(), job.data.num_classes).double()
-    if all(len(silo.held_y) for silo in job.silos):
-        own = [model.score(job.silos[k].held_x.cpu(), job.silos[k].held_y.cpu()) for k in silos]
+def holdings(job: Job, spec: NetworkSpec) -> Finding:
+    """Every silo's name and how much it has, of each class if there are classes; held-out samples included."""
+    if isinstance(spec.task, Regression):
+        counts, names = [[len(silo) + len(silo.held_y)] for silo in job.silos], ["samples"]
     else:
-        own = [recall(found, counts[k]) for k in silos]
-    return {"own": own, "everybody": float(found.diagonal().sum() / found.sum())}
+        counts, names = class_counts(job, spec).tolist(), list(job.data.class_names)
+    return {
+        "class_names": names,
+        "silos": [{"name": silo.name, "counts": row} for silo, row in zip(job.silos, counts, strict=True)],
+    }
+
+
+def class_counts(job: Job, spec: NetworkSpec) -> Tensor:
+    """Samples of each class (a column) in each silo (a row)."""
+    labels = [[encode(spec, silo.given(part)) for part in ("y", "held_y")] for silo in job.silos]
+    return torch.stack([torch.cat(parts).bincount(minlength=spec.num_classes) for parts in labels])
+
+
+def encode(spec: NetworkSpec, y: Any) -> Tensor:
+    """Labels from 0, or numbers as they are learnt."""
+    return spec.task.encode(y, spec.num_classes, "the data").cpu()
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Rates models on samples that none has trained on: the test set, or what silos hold out.
+
+    A silo's own are those it holds out, if all do; else test samples, with each class as often as the silo has it.
+    """
+
+    job: Job
+    spec: NetworkSpec
+    x: Any  # everybody's
+    y: Any
+    held: bool  # every silo holds samples out
+
+    @classmethod
+    def of(cls, job: Job, spec: NetworkSpec) -> "Judge | None":
+        """A judge, if there is anything to judge by."""
+        held = all(len(silo.held_y) for silo in job.silos)
+        if job.data.test is not None:
+            x, y = job.data.test
+        elif held:
+            pool = Silo.pool(job.silos)
+            x, y = pool.held_x, pool.held_y
+        else:
+            return None
+        return None if isinstance(spec.task, Regression) and not held else cls(job, spec, x, y, held)
+
+    def rate(self, model: Classifier, silos: Iterable[int]) -> Finding:
+        """A model's accuracy, or R², on samples such as each of these silos has, and on everybody's."""
+        if self.held:
+            chosen = [self.job.silos[k] for k in silos]
+            own = [model.score(on_cpu(silo.given("held_x")), on_cpu(silo.given("held_y"))) for silo in chosen]
+        else:
+            found, counts = self._table(model), class_counts(self.job, self.spec)
+            own = [recall(found, counts[k]) for k in silos]
+        return {"own": own, "everybody": model.score(on_cpu(self.x), on_cpu(self.y)), "held_out": self.held}
+
+    def confusion(self, model: Classifier) -> Finding:
+        """How many samples of a class (a row) are taken for which (a column)."""
+        return {"confusion": self._table(model).long().tolist(), "tested": self.job.data.test is not None}
+
+    def _table(self, model: Classifier) -> Tensor:
+        classes = self.spec.num_classes
+        pairs = encode(self.spec, self.y) * classes + model.scores(self.x).argmax(1)
+        return pairs.bincount(minlength=classes**2).view(classes, classes).double()
+
+
+def on_cpu(values: Any) -> Any:
+    """Samples or answers where models compare them."""
+    return values.cpu() if isinstance(values, Tensor) else values
 
 
 def recall(found: Tensor, mix: Tensor) -> float:
@@ -87,19 +123,20 @@ def recall(found: Tensor, mix: Tensor) -> float:
     return float((shares * found.diagonal() / found.sum(1).clamp_min(1)).sum() / shares.sum())
 
 
-def alone(folder: RunFolder, job: Job, counts: Tensor) -> Finding:
+def alone(folder: RunFolder, job: Job, judge: Judge) -> Finding:
     """What each silo would reach without the others: the same network, trained on its own samples only."""
     settings = alone_settings(folder.config)
-    for other in sorted(folder.path.parent.glob(f"*/{FINDINGS}/{ALONE}.json")):  # runs of a comparison share them
+    shared = (folder.path.parent / PLAN).is_file()  # runs of one plan have the same silos
+    for other in sorted(folder.path.parent.glob(f"*/{FINDINGS}/{ALONE}.json")) if shared else ():
         found: Finding = read_json(other)
         if found["settings"] == settings:
             return found
     # FedAvg's first question with more epochs: before an average, every silo is alone.
     method = replace(folder.config, method="fedavg", rounds=(1,), patience=0, trainable=settings["trainable"])
-    stage1 = method.build(job.data.num_classes)
+    stage1 = method.build(job.data.num_classes or None)
     assert isinstance(stage1, Stage1)
     federation = LocalFederation(job.silos, folder.config.device)
-    session = stage1.open(federation, folder.config.model, None, None)
+    session = stage1.open(federation, stage1.model, None, None)
     folder.watcher.begin(ALONE, 1, 0)
     federation.on_reply = folder.watcher.reply
     start = stage1.start(session.network.weights())
@@ -108,7 +145,7 @@ def alone(folder: RunFolder, job: Job, counts: Tensor) -> Finding:
     for index, reply in enumerate(federation.deliver("train", question)):
         weights = Weights(reply["parameters"], reply["buffers"])
         model = NetworkClassifier(session.spec, weights, federation.device)
-        judged.append(judge(model, job, counts, [index]))
+        judged.append(judge.rate(model, [index]))
     own, everybody = [found["own"][0] for found in judged], [found["everybody"] for found in judged]
     return {"settings": settings, "own": own, "everybody": everybody}
 
@@ -117,5 +154,5 @@ def alone_settings(config: RunConfig) -> dict[str, Any]:
     """What decides on the models that silos train alone."""
     trainable = "last-layer" if config.method == "fedavg-last-layer" else config.trainable
     epochs = min(ALONE_EPOCHS, config.local_epochs * sum(config.rounds)) or 1
-    settings = {name: value for name, value in asdict(config).items() if name not in OF_THE_METHOD}
+    settings = {name: strict(value) for name, value in asdict(config).items() if name not in OF_THE_METHOD}
     return settings | {"trainable": trainable, "epochs": epochs}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from math import ceil, floor, log10
 from typing import Any, ClassVar
 
-from fedtct.report.page.tasks import Method
+from fedtct.report.page.tasks import Method, Task
 
 Trace = dict[str, Any]
 
@@ -27,6 +27,7 @@ SYMBOLS += ("triangle-right",)  # as many as style.MARKERS
 COLOURS = 7
 QUIET, SCALE = "@quiet", "@scale"
 PERCENT: Trace = {"tickformat": ".0%", "range": [0, 1.02], "dtick": 0.2}
+NUMBER: Trace = {"tickformat": ".1f", "range": [0, 1.02], "dtick": 0.2}
 
 
 @dataclass(frozen=True)
@@ -170,11 +171,34 @@ def number(value: float) -> str:
     return f"{float(f'{value:.3g}'):,.10g}"
 
 
-def percent(share: float | None) -> str:
-    """A share as people read it."""
-    return "–" if share is None else f"{100 * share:.1f} %"
+@dataclass(frozen=True)
+class Rating:
+    """How models of a task are rated and how that is written: accuracy in percent, or R²."""
+
+    name: str
+    axis: Trace
+    template: str  # Plotly's, for hover texts
+    factor: int
+    digits: int
+    sign: str
+
+    def text(self, value: float | None) -> str:
+        """A value as people read it."""
+        return "–" if value is None else f"{self.plain(value)}{self.sign}"
+
+    def plain(self, value: float) -> str:
+        """A value without its sign of percent."""
+        return f"{self.factor * value:.{self.digits}f}".replace("-", "−")
+
+    def difference(self, value: float | None) -> str:
+        """A difference of two values: percentage points, or R²."""
+        return "–" if value is None else f"{self.factor * value:+.{self.digits}f}".replace("-", "−")
 
 
-def points(difference: float | None) -> str:
-    """A difference of shares, in percentage points."""
-    return "–" if difference is None else f"{100 * difference:+.1f}".replace("-", "−")
+ACCURACY = Rating("accuracy", PERCENT, ".1%", 100, 1, " %")
+R2 = Rating("R²", NUMBER, ".3f", 1, 3, "")
+
+
+def rating_of(task: Task) -> Rating:
+    """The rating of a task."""
+    return R2 if task.regression else ACCURACY

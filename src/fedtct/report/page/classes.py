@@ -25,10 +25,14 @@ from fedtct.runs.findings import CLASSES, SPLIT
 Confusion = list[list[int]]
 
 
-def section(task: Task) -> Section:
-    """Of the test set, over all seeds together."""
+def section(task: Task) -> Section | None:
+    """Of the test set, over all seeds together; none where numbers are learnt."""
+    if task.regression:
+        return None
     of_method: dict[str, tuple[Method, list[Confusion]]] = {}
+    tested = True
     for method, _, found in task.findings(CLASSES):
+        tested = found.get("tested", True)
         of_method.setdefault(method.label, (method, []))[1].append(found["confusion"])
     if not of_method:
         return Section("Class by class", [Note("Not known: there is no test set, or it was not looked at.")])
@@ -45,11 +49,12 @@ def section(task: Task) -> Section:
         },
         height=rows_height(classes, len(task.methods)),
     )
+    where = "the test set" if tested else "what silos hold out"
     total = {label: _total(tables) for label, (_, tables) in of_method.items()}
     best_first = sorted(total, key=lambda label: -sum(total[label][c][c] for c in range(classes)))
     taken = {label: _heatmap(total[label], names) for label in best_first}
     (chart, *more) = taken.values()
-    return Section("Class by class", [recognised, Choice(taken) if more else chart], intro="On the test set.")
+    return Section("Class by class", [recognised, Choice(taken) if more else chart], intro=f"On {where}.")
 
 
 def _recalls(method: Method, task: Task, tables: list[Confusion], names: list[str]) -> Trace:

@@ -10,7 +10,7 @@ def section(task: Task) -> Section:
     of_seed = {run.config.seed: found for _, run, found in task.findings(SPLIT)}
     if not of_seed:
         return Section("Who holds what", [Note("Not known: silos elsewhere do not tell how many samples of what.")])
-    charts = {f"seed {seed}": _chart(found) for seed, found in of_seed.items()}
+    charts = {f"seed {seed}": _chart(task, found) for seed, found in of_seed.items()}
     (chart, *more) = charts.values()
     block = Choice(charts, wide=True) if more else chart
     largest = max(count for found in of_seed.values() for silo in found["silos"] for count in silo["counts"])
@@ -18,7 +18,7 @@ def section(task: Task) -> Section:
     return Section("Who holds what", [block], intro=intro)
 
 
-def _chart(found: dict[str, list]) -> Chart:  # type: ignore[type-arg]
+def _chart(task: Task, found: dict[str, list]) -> Chart:  # type: ignore[type-arg]
     names, silos = found["class_names"], found["silos"]
     held = [
         (k, c, count, silo["name"], names[c])
@@ -44,7 +44,8 @@ def _chart(found: dict[str, list]) -> Chart:  # type: ignore[type-arg]
         "meta": {"largest": largest},
     }
     layout = {
-        "xaxis": ticks([str(k) for k in range(len(silos))], 25) | {"title": {"text": "silo"}},
-        "yaxis": downwards(ticks(names, 40)) | {"title": {"text": "class"}, "automargin": True},
+        "xaxis": ticks(task.silo_names(len(silos)), 25) | {"title": {"text": "silo"}},
+        "yaxis": downwards(ticks(names, 40))
+        | {"title": {"text": "class" if len(names) > 1 else ""}, "automargin": True},
     }
     return Chart("", [circles], layout, height=90 + max(160, min(26 * len(names), 900)), wide=True, fit="circles")

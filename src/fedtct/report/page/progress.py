@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 
 from fedtct.report.curves import Curve, Point, measured, read_curves, read_stage
-from fedtct.report.page.blocks import PERCENT, Chart, Section, Trace, colour, logarithmic, of, symbol
+from fedtct.report.page.blocks import Chart, Rating, Section, Trace, colour, logarithmic, of, rating_of, symbol
 from fedtct.report.page.tasks import Method, Task
 
 STAGES = {"stage1": "stage 1", "convexify": "statistics", "stage2": "stage 2"}
 LOSSES = {"stage1": "cross-entropy in stage 1", "stage2": "squared error in stage 2"}
+LOSS = Rating("loss", {}, ".3g", 1, 3, "")
 AXES = {"round": "rounds", "megabyte": "megabytes sent and received by a silo"}
 MEASURES: dict[str, Callable[[Point], float]] = {
     "round": lambda point: point.rounds,
@@ -19,14 +20,15 @@ def section(task: Task) -> Section:
     """A row of charts for accuracy, and for the loss of each stage: the stages minimise different ones."""
     histories = {method.label: [run.history for run in method.runs] for method in task.methods}
     curves, accuracy = read_curves(histories)
-    charts = _charts(accuracy.capitalize(), task, curves, "%{customdata[0]:.1%}", {"yaxis": PERCENT})
-    field = measured(histories, "loss")
+    rating = rating_of(task)
+    charts = _charts(accuracy[0].upper() + accuracy[1:], task, curves, rating, {"yaxis": rating.axis})
+    field = measured([row for many in histories.values() for rows in many for row in rows], "loss")
     whose = "Test" if field == "test_loss" else "Training"
-    for stage, loss in LOSSES.items():
+    for stage, loss in (LOSSES | ({"stage1": "squared error in stage 1"} if task.regression else {})).items():
         curves = read_stage(histories, field, stage)
         if any(len(curve.points) > 1 for curve in curves):
             values = [value for curve in curves for point in curve.points for value in (point.low, point.high)]
-            charts += _charts(f"{whose} {loss}", task, curves, "%{customdata[0]:.3g}", {"yaxis": logarithmic(values)})
+            charts += _charts(f"{whose} {loss}", task, curves, LOSS, {"yaxis": logarithmic(values)})
     return Section("How it went", charts, intro=_reading(task))
 
 
@@ -39,7 +41,7 @@ def _reading(task: Task) -> str:
     return " ".join(parts)
 
 
-def _charts(what: str, task: Task, curves: Sequence[Curve], shown: str, layout: Trace) -> list[Chart]:
+def _charts(what: str, task: Task, curves: Sequence[Curve], shown: Rating, layout: Trace) -> list[Chart]:
     methods = {method.label: method for method in task.methods}
     farthest = max(curve.last.megabytes for curve in curves) or 1.0
     charts = []
@@ -53,7 +55,9 @@ def _charts(what: str, task: Task, curves: Sequence[Curve], shown: str, layout: 
     return charts
 
 
-def _draw(method: Method, curve: Curve, measure: Callable[[Point], float], shown: str, farthest: float) -> list[Trace]:
+def _draw(
+    method: Method, curve: Curve, measure: Callable[[Point], float], shown: Rating, farthest: float
+) -> list[Trace]:
     """Lines of the stages, a band, rings where a stage begins, and the points that show values."""
     quiet = {"hoverinfo": "skip"}
     traces = []
@@ -79,25 +83,28 @@ def _draw(method: Method, curve: Curve, measure: Callable[[Point], float], shown
             mode="markers",
             marker=marker,
             customdata=[[p.value, _place(p), _range(p, curve, shown)] for p in curve.points],
-            hovertemplate=f"{shown}%{{customdata[2]}}, %{{customdata[1]}}",
+            hovertemplate=f"%{{customdata[0]:{shown.template}}}%{{customdata[2]}}, %{{customdata[1]}}",
         )
     )
     return traces
 
 
-def _level(method: Method, curve: Curve, measure: Callable[[Point], float], shown: str, farthest: float) -> list[Trace]:
+def _level(
+    method: Method, curve: Curve, measure: Callable[[Point], float], shown: Rating, farthest: float
+) -> list[Trace]:
     """What sends nothing, at where it ends."""
     line = {"color": colour(method), "width": 2, "dash": "dot"}
     ends = {"x": [0, farthest], "y": [curve.last.value] * 2, "customdata": [[curve.last.value]] * 2}
-    return [of(method, **ends, mode="lines", line=line, hovertemplate=f"{shown}, sends nothing")]
+    return [
+        of(method, **ends, mode="lines", line=line, hovertemplate=f"%{{customdata[0]:{shown.template}}}, sends nothing")
+    ]
 
 
 def _place(point: Point) -> str:
     return f"{STAGES.get(point.stage, point.stage)} round {point.round}"
 
 
-def _range(point: Point, curve: Curve, shown: str) -> str:
+def _range(point: Point, curve: Curve, shown: Rating) -> str:
     if curve.runs == 1:
         return ""
-    low, high = (f"{100 * v:.1f}" if "%}" in shown else f"{v:.3g}" for v in (point.low, point.high))
-    return f" ({low} to {high})"
+    return f" ({shown.plain(point.low)} to {shown.plain(point.high)})"

@@ -6,12 +6,12 @@ from statistics import fmean
 
 from fedtct.history import Finding
 from fedtct.report.page.blocks import (
-    PERCENT,
     QUIET,
     Block,
     Chart,
     Choice,
     Note,
+    Rating,
     Section,
     Table,
     TableRow,
@@ -20,7 +20,7 @@ from fedtct.report.page.blocks import (
     colour,
     downwards,
     of,
-    points,
+    rating_of,
     rows_height,
     symbol,
     ticks,
@@ -44,30 +44,32 @@ def section(task: Task) -> Section:
     for method, run, found in judged:
         seeds.setdefault(run.config.seed, []).append((method, found, alone[run.path]))
     everything = [entry for entries in seeds.values() for entry in entries]
-    held = bool(task.methods[0].config.holdout)
+    held = judged[0][2]["held_out"]
+    tested = any(row.rating("test") is not None for row in judged[0][1].history)
     epochs = next(iter(alone.values()))["settings"]["epochs"]
     blocks: list[Block] = [
         _gains(task, everything),
         *_charts(task, seeds),
     ]
     own = "what the silo holds out" if held else "test samples, each class as often as the silo has it"
+    everybody = "the whole test set" if tested else "what all silos hold out"
     intro = (
         f"Each silo also trained the same network alone, for {epochs} epochs on its own samples. "
-        f"“Such as its own” is {own}; “everybody’s” is the whole test set."
+        f"“Such as its own” is {own}; “everybody’s” is {everybody}."
     )
     return Section("Who gains, who loses", blocks, intro=intro)
 
 
 def _gains(task: Task, judged: Sequence[Judged]) -> Table:
     """In percentage points, over all seeds: on samples such as a silo's own, then on everybody's."""
-    rows = []
+    rows, rating = [], rating_of(task)
     for method in task.methods:
         mine = [(found, alone) for own, found, alone in judged if own is method]
         gains, there = ([g for pair in mine for g in _differences(*pair, where)] for where in ("own", "everybody"))
         if gains and there:
-            lost = points(min(gains)) if min(gains) < -SAME else "none"
-            cells = [_share(gains), str(sum(g < -SAME for g in gains)), points(fmean(gains)), lost]
-            rows.append(TableRow([method.label, *cells, _share(there), points(fmean(there))], method))
+            lost = rating.difference(min(gains)) if min(gains) < -SAME else "none"
+            cells = [_share(gains), str(sum(g < -SAME for g in gains)), rating.difference(fmean(gains)), lost]
+            rows.append(TableRow([method.label, *cells, _share(there), rating.difference(fmean(there))], method))
     return Table(COLUMNS, rows)
 
 
@@ -96,13 +98,13 @@ def _charts(task: Task, seeds: dict[int, list[Judged]]) -> list[Block]:
 
 
 def _chart(task: Task, judged: Sequence[Judged], where: str, title: str) -> Chart:
-    alone = judged[0][2][where]
-    names = [str(k) for k in range(len(alone))]
+    alone, rating = judged[0][2][where], rating_of(task)
+    names = task.silo_names(len(alone))
     traces = [_ways(method, found, alone, where) for method, found, _ in judged] if len(judged) == 1 else []
-    traces.append(_bars(alone))
+    traces.append(_bars(alone, names, rating))
     traces += [_dots(_values(found, where, len(alone)), method, task) for method, found, _ in judged]
     layout = {
-        "xaxis": PERCENT | {"title": {"text": "accuracy; the grey bar is the silo alone"}},
+        "xaxis": rating.axis | {"title": {"text": f"{rating.name}; the grey bar is the silo alone"}},
         "yaxis": downwards(ticks(names, 30)) | {"title": {"text": "silo"}},
         "hovermode": "closest",
     }
@@ -126,12 +128,12 @@ def _dots(values: Sequence[float | None], method: Method, task: Task) -> Trace:
         y=beside(range(len(values)), method, task.methods),
         mode="markers",
         marker={"color": colour(method), "symbol": symbol(method), "size": 8},
-        customdata=list(range(len(values))),
-        hovertemplate=f"silo %{{customdata}}, {escape(method.label)}: %{{x:.1%}}<extra></extra>",
+        customdata=task.silo_names(len(values)),
+        hovertemplate=f"silo %{{customdata}}, {escape(method.label)}: %{{x:{rating_of(task).template}}}<extra></extra>",
     )
 
 
-def _bars(alone: Sequence[float | None]) -> Trace:
+def _bars(alone: Sequence[float | None], names: Sequence[str], rating: Rating) -> Trace:
     """A short vertical line a silo, as high as its row."""
     x: list[float | None] = []
     y: list[float | None] = []
@@ -139,8 +141,8 @@ def _bars(alone: Sequence[float | None]) -> Trace:
         x += [value, value, None]
         y += [k - 0.38, k + 0.38, None]
     line = {"color": QUIET, "width": 3}
-    named = "silo %{customdata} alone: %{x:.1%}<extra></extra>"
-    silos = [k for k in range(len(alone)) for _ in range(3)]
+    named = f"silo %{{customdata}} alone: %{{x:{rating.template}}}<extra></extra>"
+    silos = [name for name in names for _ in range(3)]
     return {"type": "scatter", "x": x, "y": y, "mode": "lines", "line": line, "customdata": silos} | {
         "hovertemplate": named
     }
@@ -148,9 +150,10 @@ def _bars(alone: Sequence[float | None]) -> Trace:
 
 def _without_models_of_their_own(task: Task) -> Section:
     """What silos say themselves about the final model."""
-    traces, silos = [], 0
+    traces, silos, rating = [], 0, rating_of(task)
     for method in task.methods:
-        values = final_row(method.runs[0].history, method.config).silo_accuracies
+        row = final_row(method.runs[0].history, method.config)
+        values = row.silo_r2s if row.regression else row.silo_accuracies
         if method.config.method != "centralized" and values:
             silos = max(silos, len(values))
             traces.append(_dots(values, method, task))
@@ -158,8 +161,8 @@ def _without_models_of_their_own(task: Task) -> Section:
     if not traces:
         return Section("Silo by silo", [note])
     layout = {
-        "xaxis": PERCENT | {"title": {"text": "accuracy on the silo’s own samples"}},
-        "yaxis": downwards(ticks([str(k) for k in range(silos)], 30)) | {"title": {"text": "silo"}},
+        "xaxis": rating.axis | {"title": {"text": f"{rating.name} on the silo’s own samples"}},
+        "yaxis": downwards(ticks(task.silo_names(silos), 30)) | {"title": {"text": "silo"}},
         "hovermode": "closest",
     }
     height = rows_height(silos, len(task.methods))

@@ -38,10 +38,14 @@ def section(task: Task) -> Section | None:
     if not inspected:
         return Section("Stage 2", [Note("Not known: the runs did not get there, or did not keep it.")])
     first = {method.label: (method, run, found) for method, run, found in reversed(inspected)}  # the first seed's
-    blocks: list[Block] = [_one_or_choice({label: _spectrum(*entry) for label, entry in first.items()})]
+    blocks: list[Block] = [
+        _one_or_choice({label: _spectrum(task, method, found) for label, (method, _, found) in first.items()})
+    ]
     stepping = {label: entry for label, entry in first.items() if "step_size" in entry[2]}
     if stepping:
-        blocks.append(_one_or_choice({label: _steps(*entry) for label, entry in stepping.items()}))
+        blocks.append(
+            _one_or_choice({label: _steps(task, method, found) for label, (method, _, found) in stepping.items()})
+        )
         blocks += _distances([entry for entry in inspected if "step_size" in entry[2]])
     if len(stepping) < len(first):
         blocks.append(Note("Ridge solves the pooled problem exactly, in one round: it takes no steps."))
@@ -65,7 +69,7 @@ def _one_or_choice(charts: dict[str, Chart]) -> Chart | Choice:
     return Choice(charts) if more else chart
 
 
-def _spectrum(method: Method, run: RunFolder, found: Finding) -> Chart:
+def _spectrum(task: Task, method: Method, found: Finding) -> Chart:
     """Eigenvalues by rank; where steps of this size would diverge, or the ridge that was added, is a line."""
     if "pooled_spectrum" in found:
         curves, limit, meaning = [found["pooled_spectrum"]], found["ridge"], "ridge"
@@ -73,7 +77,7 @@ def _spectrum(method: Method, run: RunFolder, found: Finding) -> Chart:
     else:
         top = [{"ranks": [1], "eigenvalues": [value]} for value in found["largest_eigenvalues"]]
         curves, limit, meaning = found.get("spectra") or top, 2 / found["step_size"], "steps diverge above"
-        title, names = "Spectrum of each silo’s Gram matrix", [f"silo {k}" for k in range(len(curves))]
+        title, names = "Spectrum of each silo’s Gram matrix", [f"silo {name}" for name in task.silo_names(len(curves))]
     traces = [_eigenvalues(method, curve, name) for curve, name in zip(curves, names, strict=True)]
     longest = max(max(curve["ranks"]) for curve in curves)
     traces.append(_line([1, longest], [limit, limit], f"{meaning} {number(limit)}"))
@@ -114,10 +118,10 @@ def _line(x: list[float], y: list[float], text: str) -> Trace:
     }
 
 
-def _steps(method: Method, run: RunFolder, found: Finding) -> Chart:
+def _steps(task: Task, method: Method, found: Finding) -> Chart:
     """Each silo's step as a share of the one at which its own steps would diverge."""
     shares = [found["step_size"] * value / 2 for value in found["largest_eigenvalues"]]
-    names = [str(k) for k in range(len(shares))]
+    names = task.silo_names(len(shares))
     bars = of(
         method,
         type="bar",
@@ -125,8 +129,8 @@ def _steps(method: Method, run: RunFolder, found: Finding) -> Chart:
         x=shares,
         y=list(range(len(shares))),
         marker={"color": colour(method)},
-        customdata=[[number(2 / value)] for value in found["largest_eigenvalues"]],
-        hovertemplate="silo %{y}: %{x:.0%} of %{customdata[0]}<extra></extra>",
+        customdata=[[number(2 / value), name] for value, name in zip(found["largest_eigenvalues"], names, strict=True)],
+        hovertemplate="silo %{customdata[1]}: %{x:.0%} of %{customdata[0]}<extra></extra>",
     )
     layout = {
         "xaxis": PERCENT | {"range": [0, 1.1], "title": {"text": "step size, of that at which steps diverge"}},

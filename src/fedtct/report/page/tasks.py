@@ -8,7 +8,7 @@ from typing import Any
 from fedtct.errors import FedtctError
 from fedtct.report.style import TITLES
 from fedtct.runs.config import RunConfig
-from fedtct.runs.findings import OF_THE_METHOD
+from fedtct.runs.findings import OF_THE_METHOD, SPLIT
 from fedtct.runs.folder import CONFIG, RunFolder
 from fedtct.runs.plan import PLAN, Plan
 
@@ -36,6 +36,17 @@ class Task:
 
     title: str
     methods: Sequence[Method]
+
+    @property
+    def regression(self) -> bool:
+        """Whether numbers are learnt, not classes."""
+        return any(row.regression for method in self.methods for run in method.runs for row in run.history)
+
+    def silo_names(self, count: int) -> list[str]:
+        """What silos are called on an axis: by their number if they have no other name."""
+        found = next((found for _, _, found in self.findings(SPLIT)), None)
+        names = [silo["name"] for silo in found["silos"]] if found else []
+        return [name.removeprefix("silo ") for name in names] if len(names) == count else [*map(str, range(count))]
 
     def findings(self, name: str) -> Iterable[tuple[Method, RunFolder, Any]]:
         """What was found out about each run, where it was."""
