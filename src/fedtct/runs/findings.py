@@ -27,7 +27,20 @@ ALONE_EPOCHS = 25  # that a silo trains by itself, or as many as it trained in t
 
 # What a model that a silo trains alone does not depend on: the rest of the settings decides on it.
 OF_THE_METHOD: tuple[str, ...] = ("method", "rounds", "local_epochs", "patience", "evaluate_every", "mu", "alpha")
-OF_THE_METHOD += ("server_lr", "p", "normalize", "stage2", "steps", "stage2_lr", "ridge", "d", "device", "data_dir")
+OF_THE_METHOD += (
+    "server_lr",
+    "p",
+    "normalize",
+    "stage2",
+    "steps",
+    "stage2_lr",
+    "ridge",
+    "d",
+    "epsilon",
+    "delta",
+    "clip",
+)
+OF_THE_METHOD += ("device", "data_dir")
 
 
 def find_all(folder: RunFolder, job: Job, fit: Fit) -> None:
@@ -132,8 +145,8 @@ def alone(folder: RunFolder, job: Job, judge: Judge) -> Finding:
         if found["settings"] == settings:
             return found
     # FedAvg's first question with more epochs: before an average, every silo is alone.
-    method = replace(folder.config, method="fedavg", rounds=(1,), patience=0, trainable=settings["trainable"])
-    stage1 = method.build(job.data.num_classes or None)
+    changed = {"method": "fedavg", "rounds": (1,), "patience": 0, "epsilon": 0.0, "trainable": settings["trainable"]}
+    stage1 = replace(folder.config, **changed).build(job.data.num_classes or None)
     assert isinstance(stage1, Stage1)
     federation = LocalFederation(job.silos, folder.config.device)
     session = stage1.open(federation, stage1.model, None, None)

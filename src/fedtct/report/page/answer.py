@@ -119,6 +119,8 @@ def _reading(task: Task, bound: float | None, rating: Rating) -> str:
     parts = [f"{rating.name[0].upper()}{rating.name[1:]} is on {where}{over}. A silo’s is on {whose}."]
     if any("+" in Summary.of(run).rounds for run in runs):
         parts.append("Rounds are those of stage 1, of sharing the features’ statistics, and of stage 2.")
+    promises = dict.fromkeys(promise for method in task.methods if (promise := method.config.promise()))
+    parts += [f"{promise[0].upper()}{promise[1:]}." for promise in promises]
     if bound is None:
         methods = ",".join(dict.fromkeys(["centralized", *(method.config.method for method in task.methods)]))
         parts.append(f"How far this is from centralized training, fedtct compare --methods {methods} would tell.")
