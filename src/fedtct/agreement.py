@@ -74,11 +74,15 @@ def agree(told: Sequence[Description], num_classes: int | None, private: bool = 
     silos = {silo.get("name", f"silo {index}"): silo for index, silo in enumerate(told)}
     first = next(iter(silos))
     for name, silo in silos.items():
-        for field, what in (("kind", "samples"), ("answers", "as what is to be learnt")):
-            if silo[field] != silos[first][field]:
-                raise FedtctError(
-                    f"{name} holds {silo[field]} {what}, {first} {silos[first][field]}: they must be alike"
-                )
+        if silo["kind"] != silos[first]["kind"]:
+            raise FedtctError(
+                f"{name} holds {silo['kind']} samples, {first} {silos[first]['kind']}: they must be alike"
+            )
+        if silo["answers"] != silos[first]["answers"]:
+            raise FedtctError(
+                f"{name} holds {silo['answers']} as what is to be learnt, {first} {silos[first]['answers']}: "
+                "they must be alike; for files, set task to classification or regression"
+            )
     if private:
         return _without_looking(silos, num_classes or 0)
     task, outputs = _agree_on_task(silos, num_classes)

@@ -299,7 +299,7 @@ FRAME = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", "x"]})
         (FRAME[["a"]], "silo 1 has no column 'b', which silo 0 has"),
         (FRAME.assign(c=1), "silo 0 has no column 'c', which silo 1 has"),
         (FRAME.assign(a="text"), "column 'a' holds numbers in silo 0 and texts in silo 1"),
-        (FRAME.assign(a=np.inf), "column 'a' holds infinite values"),
+        (FRAME.assign(a=np.inf), "column 'a' holds infinite or huge values"),
         (FRAME.assign(a=pd.Timestamp("2020-01-01")), "column 'a' holds datetime"),
         (pd.concat([FRAME, FRAME], axis=1), "several columns called 'a'"),
         (FRAME[[]], "no columns to learn from"),

@@ -28,10 +28,9 @@ def test_images_in_folders_named_by_class(tmp_path):
     where = 'data = "images"\nclasses = ["bird", "cat", "dog"]\n'
     loaded = silo(tmp_path, where + "image_size = [8, 8]").load()
     assert tuple(loaded.x.shape) == (5, 3, 8, 8)
-    assert loaded.y.tolist() == [1, 1, 2, 2, 2]
+    assert loaded.y.tolist() == ["cat", "cat", "dog", "dog", "dog"]
     for text, message in {
         where: "set image_size",
-        'data = "images"': "need classes",
         'data = "images"\nclasses = ["cat"]': "dog is no class",
     }.items():
         with pytest.raises(FedtctError, match=message):
@@ -77,3 +76,13 @@ def test_what_a_silo_toml_must_not_say(text, message, tmp_path):
     (tmp_path / "silo.toml").write_text(text)
     with pytest.raises(FedtctError, match=message):
         SiloConfig.read(tmp_path / "silo.toml")
+
+
+def test_a_table_and_its_target(tmp_path):
+    (tmp_path / "patients.csv").write_text("age,town,state\n40,Ulm,ill\n,Rom,well\n")
+    loaded = silo(tmp_path, 'data = "patients.csv"\ntarget = "state"').load()
+    assert loaded.describe({})["kind"] == "table"
+    assert loaded.y.tolist() == ["ill", "well"]
+    for text, message in {'task = "guess"': "unknown task 'guess'", 'target = "none"': "has no column 'none'"}.items():
+        with pytest.raises(FedtctError, match=message):
+            silo(tmp_path, f'data = "patients.csv"\n{text}').load()

@@ -12,7 +12,7 @@ from fedtct.cli.run import Config, Json, Out, Resume
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
-from fedtct.runs.config import RunConfig, read_toml
+from fedtct.runs.config import OWN, RunConfig, read_toml
 from fedtct.runs.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def compare(
         carry_out(Plan.read(resume, "compare"), resume, True, screen, json)
         return
     shared = (read_toml(config) if config else {}) | settings
+    split = OWN if shared.get("data") else split
     plan = comparison(words(methods), words(split), numbers(seeds), shared)
     first = next(iter(plan.runs.values()))
     path = out or next_free(Path("runs") / f"compare-{first.dataset}")

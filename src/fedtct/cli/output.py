@@ -41,11 +41,15 @@ def print_summary(summary: Summary, as_json: bool) -> None:
         print_json(summary.as_dict())
         return
     megabytes = (summary.bytes_up + summary.bytes_down) / 1e6
-    table = _table("method", "split", "test", "train", "worst silo", "rounds", "MB a silo", "seconds")
+    rated = {"test": "test", "held-out": "holdout", "train": "train", "worst silo": "worst_silo"}
+    rated = {title: of for title, of in rated.items() if of == "train" or summary.rating(of) is not None}
+    unit, show = (" R²", "{:.3f}".format) if summary.regression else ("", percent)
+    titles = [title + unit for title in rated]
+    table = _table("method", "split", *titles, "rounds", "MB a silo", "seconds")
     table.add_row(
         summary.method,
         summary.split,
-        *map(percent, (summary.test_accuracy, summary.train_accuracy, summary.worst_silo_accuracy)),
+        *(show(summary.rating(of)) for of in rated.values()),
         summary.rounds,
         f"{megabytes:,.1f}",
         f"{summary.seconds:,.1f}",
@@ -75,7 +79,8 @@ def print_lines(lines: Sequence[Line], folder: Path, as_json: bool) -> None:
         print_json({"folder": str(folder), "table": [vars(line) for line in lines]})
         return
     several = any(line.seeds > 1 for line in lines)
-    test = "test, mean ± std" if several else "test"
+    rated_on = "held-out" if lines[0].rated_on == "holdout" else "test"
+    test = f"{rated_on}, mean ± std" if several else rated_on
     table = _table("split", "method", test, "worst silo", "rounds", "MB a silo", "seconds")
     for before, line in zip([None, *lines], lines, strict=False):
         if before and before.split != line.split:

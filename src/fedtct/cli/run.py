@@ -43,6 +43,7 @@ def run(
 
     \b
     fedtct run --dataset fashion-mnist --split classes:2 --method tct --rounds 20,20 --out runs/a
+    fedtct run --data silos/ --target diagnosis --model my_module:build
     fedtct run --resume runs/a
 
     Methods: tct, fedavg, fedprox, scaffold, feddyn, fedadam, centralized, fedavg-last-layer.

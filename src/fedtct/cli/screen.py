@@ -119,9 +119,10 @@ class _Bars(Watcher):
 
 
 def accuracies(row: Row) -> str:
-    """The accuracies of a row, as far as there are any."""
-    parts = {"test": row.test_accuracy, "train": row.train_accuracy}
-    return "  ".join(f"{name} {percent(value)}" for name, value in parts.items() if value is not None)
+    """The accuracies of a row, or R² of a regression, as far as there are any."""
+    parts = {"test": row.rating("test"), "held-out": row.rating("holdout"), "train": row.rating("train")}
+    found = {name: value for name, value in parts.items() if value is not None}
+    return "  ".join(f"{name} {f'R² {v:.3f}' if row.regression else percent(v)}" for name, v in found.items())
 
 
 def percent(share: float | None) -> str:

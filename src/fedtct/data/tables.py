@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_CATEGORIES = 500
+LARGEST = 1e100  # beyond, squares overflow
 NUMBER, TEXT, EMPTY = "numbers", "texts", "nothing"
 
 
@@ -62,8 +63,8 @@ def _column(values: pd.Series[Any], name: str, whose: str) -> NDArray[Any]:
     if pd.api.types.is_numeric_dtype(kind) or all(isinstance(value, bool | int | float) for value in plain):
         result = np.full(len(values), np.nan)
         result[~missing] = np.array(plain, np.float64)
-        if np.isinf(result).any():
-            raise FedtctError(f"{whose}: column '{name}' holds infinite values: mend or drop these rows")
+        if (np.abs(result[~missing]) > LARGEST).any():
+            raise FedtctError(f"{whose}: column '{name}' holds infinite or huge values: mend or drop these rows")
         return result
     texts = np.full(len(values), None, object)
     texts[~missing] = [str(value) for value in plain]

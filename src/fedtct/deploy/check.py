@@ -1,5 +1,6 @@
 """Can this silo take part? Its data, its key, the way to the server, and whether each trusts the other: in words."""
 
+import json
 import os
 import signal
 import socket
@@ -45,13 +46,16 @@ def _data(silo: SiloConfig) -> Finding:
         loaded = silo.load()
     except FedtctError as error:
         return Finding(False, f"data: {error}")
-    kind = str(loaded.x.dtype).removeprefix("torch.")
-    labels = loaded.y.unique()
-    return Finding(
-        True,
-        f"data: {len(loaded)} samples of shape {tuple(loaded.x.shape[1:])} ({kind}), {len(labels)} classes, "
-        f"the largest label is {int(labels.max())}",
-    )
+    told = loaded.describe({})
+    shape = tuple(told["shape"].tolist())
+    samples = f"rows of {shape[0]} columns" if told["kind"] == "table" else f"samples of shape {shape} ({told['kind']})"
+    if told["answers"] == "labels":
+        learnt = f"{len(told['labels'])} classes, the largest label is {int(told['labels'].max())}"
+    elif told["answers"] == "names":
+        learnt = "classes " + ", ".join(json.loads(told["names"]))
+    else:
+        learnt = f"numbers to learn, {told['answer_mean']:g} on average"
+    return Finding(True, f"data: {len(loaded)} {samples}, {learnt}")
 
 
 def _key(silo: SiloConfig) -> Finding:

@@ -8,14 +8,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from torch import Tensor
 
 from fedtct.classifier import Fit
+from fedtct.data.sources import read_samples
 from fedtct.deploy.processes import SAYS
-from fedtct.deploy.silo_config import load_npz
 from fedtct.errors import FedtctError
 from fedtct.federation.flower import FlowerFederation, Terms
 from fedtct.history import Checkpoint, Row
@@ -36,7 +34,7 @@ class ServerConfig:
     wait: float = 600.0
     wire: str = "fp32"  # or fp16: half the bytes
     num_classes: int = 0  # 0: the largest label at the silos and one
-    test: str = ""  # an .npz file on the server, scored after every round
+    test: str = ""  # a file on the server, as silos have them, scored after every round
 
     def __post_init__(self) -> None:
         if self.wire not in ("fp32", "fp16"):
@@ -101,8 +99,9 @@ class Speaker(Watcher):
 
     def record(self, row: Row) -> None:
         """A row is complete."""
-        scores = {"test": row.test_accuracy, "train": row.train_accuracy}
-        parts = [f"{name} {100 * value:.1f} %" for name, value in scores.items() if value is not None]
+        scores = {name: row.rating(name) for name in ("test", "train")}
+        show = "{} R² {:.3f}".format if row.regression else "{} {:.1%}".format
+        parts = [show(name, value) for name, value in scores.items() if value is not None]
         say("  ".join([f"{row.stage} round {row.round}", *parts, f"{row.seconds:.1f} s"]))
 
 
@@ -138,19 +137,16 @@ def serve(grid: Grid, config: RunConfig, server: ServerConfig, resume: str = "")
     if promise := config.promise():
         say(promise)
     federation = FlowerFederation(grid, folder.key(), server.terms(config.silos), folder.note)
-    fit = config.build(server.num_classes or None).fit(federation, test=test_data(server), journal=folder)
+    fit = config.build(server.num_classes or None).fit(federation, test=test_data(server, config), journal=folder)
     folder.finish(fit)
     federation.close()
     say(f"finished: everything is in {folder.path}")
     return fit
 
 
-def test_data(server: ServerConfig) -> tuple[Tensor, Tensor] | None:
+def test_data(server: ServerConfig, config: RunConfig) -> tuple[Any, Any] | None:
     """The server's own test data, if it has any."""
-    if not server.test:
-        return None
-    x, y = load_npz(Path(server.test))
-    return torch.as_tensor(x), torch.as_tensor(y)
+    return read_samples(Path(server.test), config.target, config.task, config.image_size) if server.test else None
 
 
 def say(text: str) -> None:

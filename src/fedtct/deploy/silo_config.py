@@ -1,23 +1,19 @@
 """What a silo says about itself, in a silo.toml of its own: its name, where its data is, how to reach the server."""
 
-import importlib
 import os
 import re
 import secrets
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from fedtct.data.sources import TASKS, read_samples
 from fedtct.errors import FedtctError
+from fedtct.importing import import_function, is_function_name
 from fedtct.runs.config import parse_toml
 from fedtct.silo import Silo
 
 SECRET = "noise.key"
-IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 
 
 @dataclass(frozen=True)
@@ -25,9 +21,11 @@ class SiloConfig:
     """A silo. Paths are relative to the file that it was read from."""
 
     name: str
-    data: str  # an .npz file, a folder of class-named image folders, or module:function
+    data: str  # an .npz, .csv or .parquet file, a folder of class-named image folders, or module:function
+    target: str = ""  # for tables: the column that is to be learnt
+    task: str = "auto"  # or classification, regression
     holdout: float = 0.0
-    classes: tuple[str, ...] = ()  # for image folders: all classes of the federation, in the order they agreed on
+    classes: tuple[str, ...] = ()  # for image folders: those there may be; silos agree on their union in any case
     image_size: tuple[int, ...] = ()  # height, width that images are scaled to
     server: str = "127.0.0.1:8000"
     ca: str = "ca.crt"
@@ -40,6 +38,8 @@ class SiloConfig:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w-]+", self.name):
             raise FedtctError(f"a silo's name is of letters, digits, - and _: '{self.name}' is not")
+        if self.task not in TASKS:
+            raise FedtctError(f"unknown task '{self.task}'. Known: {', '.join(TASKS)}")
 
     @classmethod
     def read(cls, path: str | Path) -> "SiloConfig":
@@ -80,71 +80,28 @@ class SiloConfig:
 
     def load(self) -> Silo:
         """The silo with its data."""
-        x, y = load_data(self)
+        x, y = self._samples()
         return Silo(x, y, holdout=self.holdout, name=self.name)
 
+    def _samples(self) -> tuple[Any, Any]:
+        path = self.path(self.data)
+        if path.is_file() or path.is_dir() or path.suffix == ".npz":
+            if self.classes and path.is_dir():
+                self._check_classes(path)
+            return read_samples(path, self.target, self.task, self.image_size)
+        if not is_function_name(self.data):
+            raise FedtctError(
+                f"{self.name}: there is no data at {path}; give an .npz, .csv or .parquet file, a folder of images, "
+                "or module:function"
+            )
+        try:
+            x, y = import_function(self.data, self.folder)()
+        except (TypeError, ValueError) as error:
+            if isinstance(error, FedtctError):
+                raise
+            raise FedtctError(f"{self.data}() must return samples and labels: {error}") from error
+        return x, y
 
-def load_data(silo: SiloConfig) -> tuple[Any, Any]:
-    """Samples and labels, from wherever the silo says they are."""
-    path = silo.path(silo.data)
-    if path.suffix == ".npz" or path.is_file():
-        return load_npz(path)
-    if path.is_dir():
-        return load_images(path, silo.classes, silo.image_size)
-    if re.fullmatch(r"[\w.]+:\w+", silo.data):
-        return call(silo.data, silo.folder)
-    raise FedtctError(f"{silo.name}: there is no data at {path}; give an .npz file, a folder or module:function")
-
-
-def load_npz(path: Path) -> tuple[Any, Any]:
-    """The arrays x and y of a file; nothing in it can run."""
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            return arrays["x"], arrays["y"]
-    except KeyError as error:
-        raise FedtctError(f"{path} must hold the arrays x and y") from error
-    except (OSError, ValueError, AttributeError) as error:
-        raise FedtctError(f"{path} cannot be read as an .npz file of plain arrays: {error}") from error
-
-
-def load_images(folder: Path, classes: Sequence[str], size: Sequence[int]) -> tuple[Any, Any]:
-    """Images in folders named by class, as pixels (N, C, H, W)."""
-    from PIL import Image, UnidentifiedImageError
-
-    if not classes:
-        raise FedtctError(
-            "image folders need classes = [...] in silo.toml: all of them, in the same order at each silo"
-        )
-    if unknown := sorted(f.name for f in folder.iterdir() if f.is_dir() and f.name not in classes):
-        raise FedtctError(f"{folder / unknown[0]} is no class that silo.toml names")
-    pixels, labels = [], []
-    for label, name in enumerate(classes):
-        for file in sorted(f for f in (folder / name).glob("*") if f.suffix.lower() in IMAGES):
-            try:
-                with Image.open(file) as image:
-                    picture = image.convert("L" if image.mode in ("1", "L", "I;16") else "RGB")
-                    picture = picture.resize((size[1], size[0])) if size else picture
-                    pixels.append(np.atleast_3d(np.asarray(picture)).transpose(2, 0, 1))
-            except (OSError, UnidentifiedImageError) as error:
-                raise FedtctError(f"{file} cannot be read as an image: {error}") from error
-            if pixels[-1].shape != pixels[0].shape:
-                raise FedtctError(f"{file} has shape {pixels[-1].shape}, others {pixels[0].shape}: set image_size")
-            labels.append(label)
-    if not pixels:
-        raise FedtctError(f"there are no images in {folder}: it needs a folder for each class")
-    return np.stack(pixels), np.array(labels)
-
-
-def call(name: str, folder: Path) -> tuple[Any, Any]:
-    """What a function of the silo's own returns: samples and labels."""
-    module, function = name.split(":")
-    sys.path.insert(0, str(folder))
-    try:
-        x, y = getattr(importlib.import_module(module), function)()
-    except (ImportError, AttributeError) as error:
-        raise FedtctError(f"there is no {name} to import: {error}") from error
-    except (TypeError, ValueError) as error:
-        raise FedtctError(f"{name}() must return samples and labels: {error}") from error
-    finally:
-        sys.path.remove(str(folder))
-    return x, y
+    def _check_classes(self, folder: Path) -> None:
+        if unknown := sorted(f.name for f in folder.iterdir() if f.is_dir() and f.name not in self.classes):
+            raise FedtctError(f"{folder / unknown[0]} is no class that silo.toml names")

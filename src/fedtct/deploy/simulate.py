@@ -40,7 +40,7 @@ def simulate(folder: RunFolder, look: Look | None = None) -> Fit:
     def main(grid: Grid, context: Context) -> None:
         federation = FlowerFederation(grid, "simulation", Terms(config.silos, config.silos, 24 * 3600.0))
         federation.on_reply = folder.watcher.reply
-        done.append(config.build(job.data.num_classes).fit(federation, test=job.data.test, journal=folder))
+        done.append(config.build(job.data.num_classes or None).fit(federation, test=job.data.test, journal=folder))
         federation.close()
 
     os.environ.update(QUIET)

@@ -43,7 +43,7 @@ def choose(
     ``choice.json`` in the folder tells which run that is.
     """
     runs = plan.execute(folder, resume=resume, watch=watch, look=look)
-    accuracies = {name: Summary.of(run).holdout_accuracy or 0.0 for name, run in runs.items()}
+    accuracies = {name: Summary.of(run).rating("holdout") or 0.0 for name, run in runs.items()}
     best = max(accuracies, key=lambda name: accuracies[name])
     write_json(Path(folder) / CHOICE, {"best": best, "holdout_accuracy": accuracies})
     return Choice(runs[best], runs, accuracies)

@@ -64,21 +64,24 @@ class Line:
     rounds: str
     megabytes: float  # a silo's, up and down
     seconds: float
+    rated_on: str = "test"  # or "holdout", where there is no test data
 
     @classmethod
     def of(cls, runs: Sequence[Summary]) -> Line:
         """The mean of runs that differ in their seed."""
-        accuracies = [run.test_accuracy or 0.0 for run in runs]
+        rated_on = "test" if runs[0].rating("test") is not None else "holdout"
+        accuracies = [run.rating(rated_on) or 0.0 for run in runs]
         return cls(
             method=runs[0].method,
             split=runs[0].split,
             seeds=len(runs),
             test_accuracy=fmean(accuracies),
             test_accuracy_std=stdev(accuracies) if len(runs) > 1 else None,
-            worst_silo_accuracy=fmean(run.worst_silo_accuracy or 0.0 for run in runs),
+            worst_silo_accuracy=fmean(run.rating("worst_silo") or 0.0 for run in runs),
             rounds=runs[0].rounds,
             megabytes=fmean(run.bytes_up + run.bytes_down for run in runs) / 1e6,
             seconds=fmean(run.seconds for run in runs),
+            rated_on=rated_on,
         )
 
 

@@ -15,6 +15,7 @@ from fedtct.errors import FedtctError
 
 # torch takes seconds to import and a help screen should not: what needs it is imported where it is used.
 if TYPE_CHECKING:
+    from fedtct.models import Model
     from fedtct.stage1 import Stage1
     from fedtct.stage2 import Stage2
     from fedtct.tct import TCT
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 METHODS = ("fedavg", "fedprox", "scaffold", "feddyn", "fedadam", "centralized", "fedavg-last-layer", "tct")
 STAGE2 = ("scaffold", "fedavg", "gradient-descent", "ridge")
 MODEL_OF = {"digits": "mlp", "fashion-mnist": "simple-cnn", "cifar10": "resnet18-bn", "cifar100": "resnet18-bn"}
+OWN = "own"  # the split of silos that bring their own data
+OWN_DEFAULTS = {"holdout": 0.2, "stage2": "ridge"}  # with few samples: a score that is honest, a fit that is not exact
 NOT_IDENTITY = ("data_dir",)  # where the files lie does not change what a run computes
 
 
@@ -32,16 +35,21 @@ def setting(default: Any, text: str, metavar: str) -> Any:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """A run: a dataset, how it is dealt to silos, and the method that learns from them."""
+    """A run: a dataset and how it is dealt to silos, or silos' own data, and the method that learns from them."""
 
     dataset: str = setting("digits", "digits, fashion-mnist, cifar10 or cifar100", "NAME")
     data_dir: str = setting("", "where datasets are [$FEDTCT_DATA]", "DIR")
     limit: int = setting(0, "train on so many samples only [0: all]", "N")
     split: str = setting("classes:2", "iid, classes:N or dirichlet:ALPHA", "SPLIT")
     silos: int = setting(10, "how many silos", "N")
+    data: str = setting("", "your own data: a file or folder for each silo", "DIR")
+    target: str = setting("", "of tables: the column that is to be learnt", "COLUMN")
+    task: str = setting("auto", "classification or regression", "NAME")
+    test: str = setting("", "your own test data, only scored", "FILE")
+    image_size: tuple[int, ...] = setting((), "of image folders: height and width to scale to", "H,W")
     holdout: float = setting(0.0, "share of samples a silo holds out for choices", "SHARE")
     method: str = setting("tct", "tct, fedavg, ... (see above)", "NAME")
-    model: str = setting("mlp", "linear, mlp, simple-cnn, resnet18-bn or -gn", "NAME")
+    model: str = setting("mlp", "linear, mlp, simple-cnn, resnet18-bn or -gn, module:function", "NAME")
     rounds: tuple[int, ...] = setting((100, 100), "rounds; for tct of stage 1 and 2: 20,20", "N[,N]")
     local_epochs: int = setting(5, "epochs a silo trains in a round", "N")
     batch_size: int = setting(64, "samples in a step", "N")
@@ -77,6 +85,8 @@ class RunConfig:
     def of(cls, **given: Any) -> RunConfig:
         """A configuration from the settings that are given; the dataset and the method decide on some of the others."""
         check_names(given, "the configuration")
+        if given.get("data"):
+            given = own_data(given)
         method, stage2 = given.get("method", cls.method), given.get("stage2", cls.stage2)
         one_round = method == "tct" and stage2 == "ridge"
         values = {
@@ -104,15 +114,24 @@ class RunConfig:
 
     def build(self, num_classes: int | None = None) -> Stage1 | TCT:
         """The estimator; a dataset has its number of classes even if some have no holder."""
+        return self._estimator(self.network(), num_classes)
+
+    def _estimator(self, model: Model, num_classes: int | None = None) -> Stage1 | TCT:
         from fedtct.tangent import TangentFeatures
         from fedtct.tct import TCT
 
         if self.method != "tct":
-            return self._stage1(self.method, num_classes)
+            return self._stage1(self.method, model, num_classes)
         features = TangentFeatures(self.p, self.seed, self.normalize)
-        return TCT(self.model, self._stage1("fedavg", num_classes), features, self._stage2())
+        return TCT(model, self._stage1("fedavg", model, num_classes), features, self._stage2())
 
-    def _stage1(self, method: str, num_classes: int | None) -> Stage1:
+    def network(self) -> Model:
+        """The model: a name that fedtct knows, or a function of the user's that makes one."""
+        from fedtct.importing import import_function, is_function_name
+
+        return import_function(self.model, Path.cwd()) if is_function_name(self.model) else self.model
+
+    def _stage1(self, method: str, model: Model, num_classes: int | None) -> Stage1:
         from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold
 
         shared = {name: getattr(self, name) for name in SHARED} | {
@@ -124,15 +143,15 @@ class RunConfig:
         }
         match method:
             case "fedprox":
-                return FedProx(self.model, mu=self.mu, **shared)
+                return FedProx(model, mu=self.mu, **shared)
             case "feddyn":
-                return FedDyn(self.model, alpha=self.alpha, **shared)
+                return FedDyn(model, alpha=self.alpha, **shared)
             case "fedadam":
-                return FedAdam(self.model, server_lr=self.server_lr, **shared)
+                return FedAdam(model, server_lr=self.server_lr, **shared)
             case "fedavg-last-layer":
-                return FedAvg(self.model, **shared | {"trainable": "last-layer"})
+                return FedAvg(model, **shared | {"trainable": "last-layer"})
         kinds: dict[str, type[Stage1]] = {"fedavg": FedAvg, "scaffold": Scaffold, "centralized": Centralized}
-        return kinds[method](self.model, **shared)
+        return kinds[method](model, **shared)
 
     def _stage2(self) -> Stage2:
         from fedtct.stage2 import FedAvgRegression, GradientDescent, Ridge, ScaffoldRegression
@@ -176,13 +195,20 @@ class RunConfig:
     def _check(self) -> None:
         """Refuse what cannot work, before anything is loaded; the estimators check what is theirs."""
         from fedtct.data import DATASETS
+        from fedtct.data.sources import TASKS
+        from fedtct.importing import is_function_name
         from fedtct.models.registry import check_model_name
 
-        _one_of("dataset", self.dataset, list(DATASETS))
         _one_of("method", self.method, METHODS)
         _one_of("stage2", self.stage2, STAGE2)
-        check_model_name(self.model)
-        check_split(self.split)
+        _one_of("task", self.task, TASKS)
+        if not is_function_name(self.model):
+            check_model_name(self.model)
+        if self.data:
+            self._check_own()
+        else:
+            _one_of("dataset", self.dataset, list(DATASETS))
+            check_split(self.split)
         for name, least in {"silos": 1, "limit": 0, "patience": 0, "seed": 0}.items():
             if getattr(self, name) < least:
                 raise FedtctError(f"{name} must be at least {least}, it is {getattr(self, name)}")
@@ -195,7 +221,13 @@ class RunConfig:
             raise FedtctError(f"epsilon must not be negative, it is {self.epsilon:g}")
         if self.needs_holdout and not self.holdout:
             raise FedtctError("patience and ridge='holdout' judge by held-out samples: set holdout, to 0.1 say")
-        self.build()
+        self._estimator("linear")  # a run that is over can be looked at where its model cannot be imported
+
+    def _check_own(self) -> None:
+        if self.limit:
+            raise FedtctError("limit is for datasets that are dealt: your own data is used whole")
+        if self.image_size and (len(self.image_size) != 2 or min(self.image_size) < 1):
+            raise FedtctError("image_size must be a height and a width such as 32,32")
 
     def _check_rounds(self) -> None:
         if self.method == "tct":
@@ -215,6 +247,21 @@ class RunConfig:
         """Whether a choice is made that needs held-out samples in every silo."""
         chooses = self.method == "tct" and self.stage2 == "ridge" and self.ridge == "holdout"
         return bool(self.patience) or chooses
+
+
+def own_data(given: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run on silos' own data: the folder decides on those that a dataset would be dealt by."""
+    from fedtct.data.sources import silo_paths
+
+    if given.get("split") == OWN and "silos" in given:
+        return given  # decided on before: a run that is over can be looked at where its data is not
+    folder = Path(str(given["data"]))
+    decided = {"dataset": folder.resolve().name, "split": OWN, "silos": len(silo_paths(folder))}
+    if other := [name for name in decided if name in given and as_value(name, given[name]) != decided[name]]:
+        raise FedtctError(
+            f"data is given, and so {other[0]} is {decided[other[0]]!r}, not {given[other[0]]!r}: leave it out"
+        )
+    return OWN_DEFAULTS | given | decided
 
 
 SHARED = ("local_epochs", "batch_size", "lr", "weight_decay", "augment", "trainable", "seed", "evaluate_every", "clip")
@@ -240,7 +287,7 @@ def as_value(name: str, value: Any) -> Any:
                 except ValueError:
                     return value
             case "tuple[int, ...]":
-                parts = value.split(",") if isinstance(value, str) else value
+                parts = value.split(",") if value and isinstance(value, str) else () if value == "" else value
                 return tuple(map(_whole, parts if isinstance(parts, Sequence) else [parts]))
     except (ValueError, TypeError):
         pass

@@ -3,28 +3,40 @@
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from fedtct.agreement import agree
 from fedtct.classifier import Fit
 from fedtct.data import Dataset, load_dataset, partition
+from fedtct.data.sources import read_samples, silo_paths
 from fedtct.errors import FedtctError
 from fedtct.federation import LocalFederation, pick_device
 from fedtct.memory import free_bytes
-from fedtct.models.registry import build_module
+from fedtct.models import build_module, build_own
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
 from fedtct.seeds import generator
 from fedtct.silo import Silo
+from fedtct.tasks import Regression
 from fedtct.tct import TCT
+
+
+class Known(NamedTuple):
+    """What is known about the data of all silos together."""
+
+    test: tuple[Any, Any] | None
+    num_classes: int  # 0: numbers are learnt
+    class_names: tuple[str, ...]
 
 
 class Job(NamedTuple):
     """What a run works on."""
 
-    data: Dataset
+    data: Known
     silos: list[Silo]
 
 
@@ -39,7 +51,7 @@ def execute(folder: RunFolder, look: Look | None = None) -> Fit:
     job = prepare(config)
     federation = LocalFederation(job.silos, config.device)
     federation.on_reply = folder.watcher.reply
-    fit = config.build(job.data.num_classes).fit(federation, test=job.data.test, journal=folder)
+    fit = config.build(job.data.num_classes or None).fit(federation, test=job.data.test, journal=folder)
     if look:
         look(folder, job, fit)
     folder.finish(fit)
@@ -49,14 +61,26 @@ def execute(folder: RunFolder, look: Look | None = None) -> Fit:
 def rehearse(config: RunConfig) -> None:
     """Refuse, without writing anything, what ``execute`` would refuse before its first round."""
     job = prepare(config)
-    method = config.build(job.data.num_classes)
+    method = config.build(job.data.num_classes or None)
     stage1 = method.stage1 if isinstance(method, TCT) else method
-    stage1.open(LocalFederation(job.silos, config.device), config.model, job.data.test, None)
+    stage1.open(LocalFederation(job.silos, config.device), config.network(), job.data.test, None)
 
 
 def prepare(config: RunConfig) -> Job:
     """Load the data and deal it, with every check that can be made before training."""
     pick_device(config.device)
+    job = own_job(config) if config.data else dealt_job(config)
+    for silo in job.silos:
+        if config.needs_holdout and not len(silo.held_y):
+            raise FedtctError(
+                f"{silo.name} has {len(silo)} samples, too few to hold out {config.holdout:g} of them: "
+                "use fewer silos or a larger holdout"
+            )
+    return job
+
+
+def dealt_job(config: RunConfig) -> Job:
+    """A dataset by name, dealt to silos."""
     data = _load(config.dataset, config.data_dir)
     x, y = subset(data, config)
     parts = partition(y, config.silos, config.split, config.seed)
@@ -64,23 +88,36 @@ def prepare(config: RunConfig) -> Job:
         Silo(x[part], y[part], holdout=config.holdout, name=f"silo {index}")
         for index, part in enumerate(map(torch.from_numpy, parts))
     ]
-    for silo in silos:
-        if config.needs_holdout and not len(silo.held_y):
-            raise FedtctError(
-                f"{silo.name} has {len(silo)} samples, too few to hold out {config.holdout:g} of them: "
-                "use fewer silos or a larger holdout"
-            )
-    warn_of_memory(config, data, samples=len(y))
-    return Job(data, silos)
+    warn_of_memory(config, tuple(x.shape[1:]), data.num_classes, len(y) + len(data.test.y))
+    return Job(Known(data.test, data.num_classes, data.class_names), silos)
 
 
-def warn_of_memory(config: RunConfig, data: Dataset, samples: int) -> None:
+def own_job(config: RunConfig) -> Job:
+    """Silos' own data, from a file or a folder of images each."""
+    config.network()  # better an error before the data is read
+    how, paths = (config.target, config.task, config.image_size), silo_paths(Path(config.data))
+    if len(paths) != config.silos:
+        raise FedtctError(f"{config.data} holds {len(paths)} silos: the run was begun with {config.silos}")
+    if config.test and not Path(config.test).exists():
+        raise FedtctError(f"test: there is no {config.test}")
+    silos = [Silo(*read_samples(path, *how), holdout=config.holdout, name=name) for name, path in paths.items()]
+    agreed = agree([silo.describe({}) | {"name": silo.name} for silo in silos], None)
+    test = read_samples(Path(config.test), *how) if config.test else None
+    warn_of_memory(config, agreed.inputs.shape, agreed.outputs, sum(map(len, silos)) + (len(test[1]) if test else 0))
+    if isinstance(agreed.task, Regression):
+        return Job(Known(test, 0, ()), silos)
+    names = agreed.task.names or tuple(map(str, range(agreed.outputs)))
+    return Job(Known(test, agreed.outputs, names), silos)
+
+
+def warn_of_memory(config: RunConfig, shape: tuple[int, ...], outputs: int, samples: int) -> None:
     """Say so before hours of stage 1 if the features of stage 2 will not fit; ridge keeps none."""
     if config.method != "tct" or config.stage2 == "ridge":
         return
-    module = build_module(config.model, tuple(data.train.x.shape[1:]), data.num_classes)
+    model = config.network()
+    module = build_module(model, shape, outputs) if isinstance(model, str) else build_own(model, shape, outputs)
     p = min(config.p, sum(parameter.numel() for parameter in module.parameters()))
-    need, have = 2 * p * (samples + len(data.test.y)), free_bytes(pick_device(config.device))
+    need, have = 2 * p * samples, free_bytes(pick_device(config.device))
     if need > have:
         warnings.warn(
             f"stage 2 needs about {need / 1e9:.0f} GB of memory for its features, {have / 1e9:.0f} GB are free: "

@@ -15,6 +15,7 @@ from fedtct.classifier import RECORD, Classifier, Fit
 from fedtct.errors import FedtctError
 from fedtct.federation import pick_device
 from fedtct.history import Checkpoint, Finding, History, Journal, Row, as_plain
+from fedtct.models import Model
 from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
 from fedtct.runs.config import RunConfig, read_toml
 from fedtct.runs.environment import environment
@@ -73,7 +74,7 @@ class RunFolder(Journal):
 
     def fit(self) -> Fit:
         """What a finished run ended with."""
-        return Fit(Classifier.load(self.path / MODEL, device=self.config.device), self.history)
+        return Fit(Classifier.load(self.path / MODEL, own_model(self.config), self.config.device), self.history)
 
     def begin(self, stage: str, rounds: int, done: int) -> None:
         """Open the folder for writing, once."""
@@ -141,6 +142,12 @@ class RunFolder(Journal):
                 os.truncate(metrics, sum(map(len, lines[:count])))
             lines = lines[:count]
         self.history = History([from_line(line, metrics) for line in lines])
+
+
+def own_model(config: RunConfig) -> Model | None:
+    """The function that makes the model, where it is the user's own."""
+    model = config.network()
+    return None if isinstance(model, str) else model
 
 
 def free_folder(path: str | Path) -> Path:

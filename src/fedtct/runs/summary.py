@@ -32,6 +32,12 @@ class Summary:
     seconds: float
     epsilon: float | None  # of a sample's differential privacy, as spent; none without noise
     folder: str
+    test_r2: float | None = None  # of a regression, in place of accuracies
+    train_r2: float | None = None
+    holdout_r2: float | None = None
+    worst_silo_r2: float | None = None
+    test_rmse: float | None = None
+    holdout_rmse: float | None = None
 
     @classmethod
     def of(cls, folder: RunFolder) -> "Summary":
@@ -56,11 +62,28 @@ class Summary:
             seconds=round(sum(row.seconds for row in rows), 3),
             epsilon=spent(rows, config),
             folder=str(folder.path),
+            test_r2=last.test_r2,
+            train_r2=last.train_r2,
+            holdout_r2=last.holdout_r2,
+            worst_silo_r2=last.worst_silo_r2,
+            test_rmse=last.test_rmse,
+            holdout_rmse=last.holdout_rmse,
         )
 
+    @property
+    def regression(self) -> bool:
+        """Whether numbers were learnt, not classes."""
+        return self.train_r2 is not None
+
+    def rating(self, of: str) -> float | None:
+        """How good the model is on "test", "train" or "holdout" data, or for the "worst_silo": accuracy or R²."""
+        found: float | None = getattr(self, f"{of}_{'r2' if self.regression else 'accuracy'}")
+        return found
+
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return asdict(self)
+        """Plain values, for JSON; those of the other task are left out."""
+        other = ("accuracy",) if self.regression else ("r2", "rmse")
+        return {name: value for name, value in asdict(self).items() if not name.endswith(other)}
 
 
 def final_row(rows: Sequence[Row], config: RunConfig) -> Row:
@@ -68,8 +91,8 @@ def final_row(rows: Sequence[Row], config: RunConfig) -> Row:
     last = rows[-1]
     if not config.patience:
         return last
-    rated = [row for row in rows if row.stage == last.stage and row.holdout_accuracy is not None]
-    return max(rated, key=lambda row: row.holdout_accuracy or 0.0)
+    rated = [row for row in rows if row.stage == last.stage and row.rating("holdout") is not None]
+    return max(rated, key=lambda row: row.rating("holdout") or 0.0)
 
 
 def spent(rows: Sequence[Row], config: RunConfig) -> float | None:

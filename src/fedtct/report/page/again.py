@@ -29,10 +29,12 @@ def _details(label: str, run: RunFolder) -> Details:
 
 def command(config: RunConfig) -> str:
     """The shortest command with these settings."""
-    given: dict[str, Any] = {"dataset": config.dataset, "split": config.split, "method": config.method}
+    dealt = {"dataset": config.dataset, "split": config.split}
+    decided: dict[str, Any] = dealt | {"silos": config.silos} if config.data else {}
+    given: dict[str, Any] = ({"data": config.data} if config.data else dealt) | {"method": config.method}
     if config.stage2 != RunConfig.stage2:
         given["stage2"] = config.stage2
-    usual = RunConfig.of(**given)
+    usual = RunConfig.of(**given, **decided)
     names = [*given, *(n for n in SETTINGS if n not in given and getattr(config, n) != getattr(usual, n))]
     words = ["fedtct", "run"]
     for name in [*names, *(["seed"] if "seed" not in names else [])]:

@@ -1,0 +1,160 @@
+"""Samples from a silo's own files: arrays (.npz), tables (.csv, .parquet), or images in folders named by class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedtct.data.tables import numbered
+from fedtct.errors import FedtctError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
+TABLES = (".csv", ".parquet")
+TASKS = ("auto", "classification", "regression")
+MANY_CLASSES = 100
+
+
+def silo_paths(folder: Path) -> dict[str, Path]:
+    """The silos in a folder, by name: a file or a folder of images each."""
+    if not folder.is_dir():
+        raise FedtctError(f"there is no folder {folder}: it should hold a file for each silo, or a folder of images")
+    found: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") or not (path.is_dir() or path.suffix.lower() in (".npz", *TABLES)):
+            continue
+        if path.stem in found:
+            raise FedtctError(f"{path} and {found[path.stem]} would be silos of the same name: rename one of them")
+        found[path.stem] = path
+    if not found:
+        raise FedtctError(f"{folder} holds no silos: it needs .npz, .csv or .parquet files, or folders of images")
+    return found
+
+
+def read_samples(path: Path, target: str = "", task: str = "auto", image_size: Sequence[int] = ()) -> tuple[Any, Any]:
+    """Samples and what is to be learnt of them: of a table, its column ``target``."""
+    if path.is_dir():
+        x, files = read_images(path, image_size)
+        return x, as_answers([file.parent.name for file in files], task, f"{path}: the class")
+    if path.suffix.lower() in TABLES:
+        table = read_table(path)
+        if not target:
+            raise FedtctError(f"{path} is a table: say which column is to be learnt, of {listing(table.columns)}")
+        if target not in table.columns:
+            raise FedtctError(f"{path} has no column '{target}'. It has {listing(table.columns)}")
+        if missing := int(table[target].isna().sum()):
+            raise FedtctError(f"{path}: {missing} of {len(table)} rows have no '{target}': fill it in, or drop them")
+        return table.drop(columns=target), _column_answers(table[target], task, f"{path}: column '{target}'")
+    x, y = load_npz(path, "x", "y")
+    if task == "auto" or y.dtype.kind in "iu":
+        y = y.astype(np.float64) if task == "regression" else y
+    else:
+        y = as_answers(y.tolist(), task, f"{path}: y")
+    return _as_table(x), y
+
+
+def read_inputs(path: Path, image_size: Sequence[int] = ()) -> Any:
+    """Samples alone, to predict from: a table may have more columns, images may lie in folders or not."""
+    if path.is_dir():
+        return read_images(path, image_size)[0]
+    return read_table(path) if path.suffix.lower() in TABLES else _as_table(*load_npz(path, "x"))
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """The table in a CSV or Parquet file; numbers are read to their last digit."""
+    import pandas as pd
+
+    try:
+        if path.suffix.lower() == ".parquet":
+            table = pd.read_parquet(path)
+        else:
+            with path.open(encoding="utf-8-sig") as file:
+                header = file.readline()
+            separator = max(",;\t|", key=header.count)
+            exact: Any = {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}
+            table = pd.read_csv(path, sep=separator, encoding="utf-8-sig", **exact)
+    except ImportError as error:
+        raise FedtctError(f"{path}: reading Parquet files needs pyarrow: pip install 'fedtct[parquet]'") from error
+    except OSError as error:
+        raise FedtctError(f"cannot read {path}: {error.strerror or error}") from error
+    except Exception as error:
+        raise FedtctError(f"{path} cannot be read as a table: {error}") from error
+    if table.empty:
+        raise FedtctError(f"{path} is a table without rows")
+    return table.rename(columns=str)
+
+
+def load_npz(path: Path, *names: str) -> list[Any]:
+    """Arrays of a file; nothing in it can run."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return [arrays[name] for name in names]
+    except KeyError as error:
+        raise FedtctError(f"{path} must hold the arrays {' and '.join(names)}") from error
+    except (OSError, ValueError, AttributeError, EOFError) as error:
+        raise FedtctError(f"{path} cannot be read as an .npz file of plain arrays: {error}") from error
+
+
+def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]]:
+    """Images of a folder and of its folders as pixels (N, C, H, W), and their files, in order of their names."""
+    from PIL import Image, UnidentifiedImageError
+
+    files = [file for file in sorted(folder.rglob("*")) if file.suffix.lower() in IMAGES]
+    if not files:
+        raise FedtctError(f"there are no images in {folder}: it needs a folder for each class")
+    pixels = []
+    for file in files:
+        try:
+            with Image.open(file) as image:
+                picture = image.convert("L" if image.mode in ("1", "L", "I;16") else "RGB")
+                picture = picture.resize((size[1], size[0])) if size else picture
+                pixels.append(np.atleast_3d(np.asarray(picture)).transpose(2, 0, 1))
+        except (OSError, UnidentifiedImageError) as error:
+            raise FedtctError(f"{file} cannot be read as an image: {error}") from error
+        if pixels[-1].shape != pixels[0].shape:
+            raise FedtctError(f"{file} has shape {pixels[-1].shape}, others {pixels[0].shape}: set image_size")
+    return np.stack(pixels), files
+
+
+def as_answers(values: Sequence[Any], task: str, whose: str) -> Any:
+    """Plain values as what is to be learnt: numbers of a regression, or else names of classes."""
+    if task == "regression":
+        try:
+            return np.array([float(value) for value in values])
+        except (TypeError, ValueError) as error:
+            raise FedtctError(f"{whose} holds texts: a regression needs numbers") from error
+    if any(isinstance(value, float) and not value.is_integer() for value in values):
+        raise FedtctError(f"{whose} holds numbers that are not whole: they are no classes; try task = regression")
+    return np.array([str(int(value)) if isinstance(value, float) else str(value) for value in values])
+
+
+def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:
+    """A table's target; with task "auto" real numbers are a regression's, everything else is classes."""
+    import pandas as pd
+
+    values = column.tolist()
+    if task == "auto" and pd.api.types.is_float_dtype(column.dtype):
+        task = "regression"
+    whole = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
+    if task == "auto" and whole and (different := len(set(values))) > max(MANY_CLASSES, len(values) // 10):
+        raise FedtctError(
+            f"{whose} holds {different} different whole numbers: say whether they are classes or quantities, "
+            "with task = classification or task = regression"
+        )
+    return as_answers(values, task, whose)
+
+
+def _as_table(x: Any) -> Any:
+    """A matrix of real numbers is a table, standardised like any other; other arrays stay as they are."""
+    return numbered(x) if x.ndim == 2 and x.dtype.kind == "f" else x
+
+
+def listing(names: Any) -> str:
+    """Some names for an error message."""
+    texts = [str(name) for name in names]
+    return ", ".join(texts[:12]) + (f" and {len(texts) - 12} more" if len(texts) > 12 else "")

@@ -1,0 +1,118 @@
+"""Silos' own files: the same table gives the same samples whatever it is kept in, and what is wrong is said."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from fedtct import FedAvg, FedtctError, Silo
+from fedtct.data.sources import read_inputs, read_samples, silo_paths
+
+values = st.floats(-1e100, 1e100) | st.none()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(values, st.sampled_from(["a", "b c", 'q"', "ü"])), min_size=2, max_size=12), st.data())
+def test_csv_and_parquet_hold_the_same_samples(tmp_path_factory, rows, data):
+    folder = tmp_path_factory.mktemp("silo")
+    table = pd.DataFrame(rows, columns=["number", "text"]).astype({"number": float})
+    table["class"] = data.draw(st.lists(st.sampled_from(["no", "yes"]), min_size=len(rows), max_size=len(rows)))
+    table.to_csv(folder / "a.csv", index=False)
+    table.to_csv(folder / "b.csv", index=False, sep=";")
+    table.to_parquet(folder / "c.parquet")
+    silos = [Silo(*read_samples(folder / name, "class")) for name in ("a.csv", "b.csv", "c.parquet")]
+    for silo in silos:
+        pd.testing.assert_frame_equal(silo.x, silos[0].x)
+        assert silo.y.tolist() == table["class"].tolist()
+        assert silo.describe({})["columns"] == silos[0].describe({})["columns"]
+
+
+def test_csv_parquet_and_npz_of_a_table_give_the_same_model(tmp_path):
+    draws = np.random.default_rng(0)
+    x, y = draws.normal(5, 3, (60, 4)), draws.integers(0, 3, 60)
+    x[draws.random(x.shape) < 0.1] = np.nan
+    models = []
+    for kind in ("csv", "parquet", "npz"):
+        folder = tmp_path / kind
+        folder.mkdir()
+        for name, rows in {"a": slice(0, 40), "b": slice(40, 60)}.items():
+            table = pd.DataFrame(x[rows], columns=[f"x{i}" for i in range(4)]).assign(y=y[rows])
+            if kind == "csv":
+                table.to_csv(folder / f"{name}.csv", index=False)
+            elif kind == "parquet":
+                table.to_parquet(folder / f"{name}.parquet")
+            else:
+                np.savez(folder / f"{name}.npz", x=x[rows], y=y[rows])
+        silos = [Silo(*read_samples(path, "y"), name=name) for name, path in silo_paths(folder).items()]
+        models.append(FedAvg("mlp", rounds=2, local_epochs=1).fit(silos).model)
+    scores = [model.scores(read_inputs(tmp_path / "csv" / "a.csv")) for model in models]
+    assert torch.equal(scores[0], scores[1])
+    assert torch.equal(scores[0], scores[2])
+
+
+def test_images_in_folders_are_classes(tmp_path):
+    for name, count in {"cat": 2, "dog": 3}.items():
+        (tmp_path / "a" / name).mkdir(parents=True)
+        for number in range(count):
+            Image.fromarray(np.full((8, 6, 3), 40 * number, np.uint8)).save(tmp_path / "a" / name / f"{number}.png")
+    x, y = read_samples(tmp_path / "a")
+    assert x.shape == (5, 3, 8, 6)
+    assert y.tolist() == ["cat", "cat", "dog", "dog", "dog"]
+    assert read_inputs(tmp_path / "a", (4, 4)).shape == (5, 3, 4, 4)
+    (tmp_path / "a" / "dog" / "9.png").write_text("woof")
+    with pytest.raises(FedtctError, match=r"9\.png cannot be read as an image"):
+        read_samples(tmp_path / "a")
+
+
+def column(values, task="auto", folder=None):
+    pd.DataFrame({"x": range(len(values)), "y": values}).to_csv(folder / "t.csv", index=False)
+    return read_samples(folder / "t.csv", "y", task)[1].tolist()
+
+
+def test_what_a_target_column_means(tmp_path):
+    assert column([3, 1, 3], folder=tmp_path) == ["3", "1", "3"]
+    assert column(["b", "a"], folder=tmp_path) == ["b", "a"]
+    assert column([True, False], folder=tmp_path) == ["True", "False"]
+    assert column([1.5, 2.0], folder=tmp_path) == [1.5, 2.0]
+    assert column([3, 1], "regression", tmp_path) == [3.0, 1.0]
+    assert column([3.0, 1.0], "classification", tmp_path) == ["3", "1"]
+    for values, task, message in [
+        (range(200), "auto", "200 different whole numbers: say whether"),
+        ([1.5, 2.0], "classification", "not whole"),
+        (["a", "b"], "regression", "a regression needs numbers"),
+        ([1, None], "auto", "1 of 2 rows have no 'y'"),
+    ]:
+        with pytest.raises(FedtctError, match=message):
+            column(values, task, tmp_path)
+
+
+def test_what_cannot_be_read(tmp_path):
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "header.csv").write_text("a,b\n")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x80")
+    (tmp_path / "text.parquet").write_text("hello")
+    (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    for name, target, message in [
+        ("empty.csv", "b", "cannot be read as a table"),
+        ("header.csv", "b", "without rows"),
+        ("binary.csv", "b", "cannot be read as a table"),
+        ("text.parquet", "b", "cannot be read as a table"),
+        ("none.csv", "b", "cannot read .*none.csv: No such file"),
+        ("a.csv", "", "say which column is to be learnt, of a, b"),
+        ("a.csv", "c", "has no column 'c'. It has a, b"),
+        ("none.npz", "", "cannot be read as an .npz"),
+    ]:
+        with pytest.raises(FedtctError, match=message):
+            read_samples(tmp_path / name, target)
+    with pytest.raises(FedtctError, match="there is no folder"):
+        silo_paths(tmp_path / "nowhere")
+    (tmp_path / "a.npz").write_text("")
+    with pytest.raises(FedtctError, match="silos of the same name"):
+        silo_paths(tmp_path)
+    (tmp_path / "nothing").mkdir()
+    (tmp_path / "nothing" / "readme.txt").write_text("")
+    with pytest.raises(FedtctError, match="holds no silos"):
+        silo_paths(tmp_path / "nothing")
