@@ -113,7 +113,7 @@ class NetworkClassifier(Classifier):
 
     def __init__(self, spec: NetworkSpec, weights: Weights, device: torch.device) -> None:
         self.spec, self.device = spec, device
-        self.network = spec.build(device)
+        self.network = spec.build(device, channels_last=True)
         self.network.load(weights)
         self.network.module.eval()
 

@@ -83,8 +83,7 @@ class Session:
         federation.use(spec)
         device = federation.device if isinstance(federation, LocalFederation) else torch.device("cpu")
         precision = federation.precision if isinstance(federation, LocalFederation) else None
-        channels_last = device.type == "cuda"
-        network = spec.build(device, seed=seed, state=state, precision=precision, channels_last=channels_last)
+        network = spec.build(device, seed=seed, state=state, precision=precision, channels_last=True)
         check_outputs(network, agreed.outputs, agreed.span)
         held_out = all(descriptions.values("held"))
         session = cls(federation, spec, network, journal or Journal(), None, held_out)

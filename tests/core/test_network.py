@@ -99,3 +99,29 @@ def test_what_its_maker_froze_stays_frozen(spec):
     assert network.module.head.weight.requires_grad
     covered = sum(part.stop - part.start for part in network.trainable_slices())
     assert covered == sum(p.numel() for p in network.module.parameters() if p.requires_grad)
+
+
+class Viewing(nn.Module):
+    """Flattens its images with ``view``, as many do: not possible with channels last."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.head = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Linear(4 * 49, 2)
+
+    def forward(self, x):
+        return self.head(self.norm(self.conv(x)).view(len(x), -1))
+
+
+def test_a_module_that_cannot_take_channels_last_is_left_as_it_is():
+    model = Viewing()
+    network = NetworkSpec(model, InputSpec((1, 9, 9), torch.float32), 2).build(channels_last=True)
+    assert not network.channels_last
+    assert network.module.training  # trying it out left no trace
+    assert torch.equal(network.weights().parameters, flat(model))
+    x = torch.randn(4, 1, 9, 9)
+    assert torch.equal(network(x), model.train()(x))
+
+
+def test_a_module_without_images_has_no_channels():
+    spec = NetworkSpec(nn.Linear(3, 2), InputSpec((3,), torch.float32), 2)
+    assert not spec.build(channels_last=True).channels_last

@@ -37,11 +37,10 @@ class LocalFederation(Federation):
 
     def use(self, spec: NetworkSpec) -> None:
         """Silos take turns, so one network serves them all; trained side by side they have one each."""
-        on_gpu = self.device.type == "cuda"
-        network = spec.build(self.device, precision=self.precision, channels_last=on_gpu)
+        network = spec.build(self.device, precision=self.precision, channels_last=True)
         for silo in self.silos:
             silo.use(spec, network)
-        self.trainer = GraphTrainer(spec, self.device, self.precision) if on_gpu else None
+        self.trainer = GraphTrainer(spec, self.device, self.precision) if self.device.type == "cuda" else None
 
     def deliver(self, question: str, message: Message) -> list[Message]:
         """Ask one silo after another."""

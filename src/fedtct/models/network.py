@@ -4,8 +4,9 @@ Every federated rule (averages, corrections, server momentum) is vector arithmet
 vector it is written as such, and a step of SGD is two operations whatever the number of layers.
 """
 
+import contextlib
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -111,7 +112,10 @@ class NetworkSpec:
         precision: torch.dtype | None = None,
         channels_last: bool = False,
     ) -> "Network":
-        """The network on a device, with weights from ``state``, else its own, else drawn from ``seed``."""
+        """The network on a device, with weights from ``state``, else its own, else drawn from ``seed``.
+
+        ``channels_last`` is granted where the module can take it; convolutions are then faster.
+        """
         if isinstance(self.model, nn.Module):
             module = copy.deepcopy(self.model)
         else:
@@ -124,7 +128,10 @@ class NetworkSpec:
             raise FedtctError(f"the model's head '{head}' has {outputs} outputs, {wanted}")
         if state is not None:
             load_state_dict(module, state, head)
-        return Network(module, head, self.inputs, device, precision=precision, channels_last=channels_last)
+        network = Network(module, head, self.inputs, device, precision=precision, channels_last=channels_last)
+        if network.channels_last and isinstance(self.model, nn.Module) and not _takes_a_sample(network):
+            network = Network(module, head, self.inputs, device, precision=precision)
+        return network
 
 
 class Network:
@@ -146,10 +153,11 @@ class Network:
     ) -> None:
         self.module = module.to(device)
         self.head, self.inputs, self.device = head, inputs, torch.device(device)
-        self.precision, self.channels_last = precision, channels_last
         self._set_pixel_scale()
         tensors = list(self.module.parameters())
         self.shapes = [p.shape for p in tensors]
+        self.precision = precision
+        self.channels_last = channels_last and any(len(shape) == 4 for shape in self.shapes)
         self._frozen = [p for p in tensors if not p.requires_grad]  # by whoever made the module
         self.parameters = self.to_memory(_flatten(tensors, self.device))
         self.gradient = torch.zeros_like(self.parameters)
@@ -252,6 +260,30 @@ class Network:
             std = torch.tensor(self.inputs.std, dtype=torch.float64)
             self._scale = (1 / (255 * std)).float().view(view).to(self.device)
             self._shift = (-mean / std).float().view(view).to(self.device)
+
+
+@contextlib.contextmanager
+def evaluation_mode(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while; each layer then has its own mode back."""
+    modes = [(layer, layer.training) for layer in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for layer, training in modes:
+            layer.training = training
+
+
+@torch.no_grad()
+def _takes_a_sample(network: Network) -> bool:
+    """With channels last, a module that calls ``view`` on its images does not."""
+    sample = torch.zeros(1, *network.inputs.shape, dtype=network.inputs.dtype)
+    with evaluation_mode(network.module):
+        try:
+            network(sample)
+        except RuntimeError:
+            return False
+    return True
 
 
 def head_size(module: nn.Module, name: str | None = None) -> int:

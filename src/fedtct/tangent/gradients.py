@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedtct.errors import FedtctError
+from fedtct.models.network import evaluation_mode
 from fedtct.tangent.dots import Dots
 from fedtct.tangent.rules import Rule, rule_for
 
@@ -56,18 +57,6 @@ def choose_method(model: nn.Module, sample: Tensor, coordinates: Tensor) -> str:
             return "func"
         _by_func(model, sample, ascending, right)
         return "layers" if bool((fast - right).norm() <= CHECK_TOLERANCE * right.norm()) else "func"
-
-
-@contextlib.contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; each layer then has its own mode back."""
-    modes = [(layer, layer.training) for layer in model.modules()]
-    model.eval()
-    try:
-        yield
-    finally:
-        for layer, training in modes:
-            layer.training = training
 
 
 @contextlib.contextmanager
