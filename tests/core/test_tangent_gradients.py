@@ -7,7 +7,8 @@ from torch import nn
 
 from fedtct import FedtctError, tangent_features
 from fedtct.models import MODELS, build_module
-from fedtct.tangent.gradients import NoRule, choose_method
+from fedtct.tangent import gradients
+from fedtct.tangent.gradients import NoRule, batch_that_fits, choose_method
 
 VECTOR, SMALL_IMAGE = (12,), (2, 9, 8)
 
@@ -131,6 +132,19 @@ class FunctionalUse(nn.Module):
         return self.head(x) + F.linear(x.square(), self.head.weight).square().sum(1, keepdim=True)
 
 
+class RareFunctionalUse(nn.Module):
+    """As above, but only where the first pixel is positive: the first sample does not show it."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.head = nn.Linear(144, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        shown = F.relu(x.flatten(1)[:, :1])
+        x = torch.tanh(self.inner(x.flatten(1)))
+        return self.head(x) + shown * F.linear(x.square(), self.head.weight).square().sum(1, keepdim=True)
+
+
 class OwnParameter(nn.Module):
     def __init__(self):
         super().__init__()
@@ -159,8 +173,24 @@ class ReflectedPadding(nn.Module):
         return self.head(torch.tanh(self.conv(x)).mean((2, 3)))
 
 
+class Words(nn.Module):
+    """Embeddings: shared by positions, with a word that is padding, and of a single word a sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(7, 5)
+        self.padded = nn.Embedding(7, 5, padding_idx=2)
+        self.first = nn.Embedding(7, 5)
+        self.head = nn.Linear(5, 2)
+
+    def forward(self, x):
+        x = torch.tanh(self.words(x) * self.padded(x)).mean((1, 2)) + torch.tanh(self.first(x[:, 0, 0]))
+        return self.head(x)
+
+
 BY_LAYERS = [Convolutions, Tokens, Norms, Residual]
-BY_FUNC = [SharedParameter, CalledTwice, InPlace, FunctionalUse, OwnParameter, Attention, ReflectedPadding]
+HIDDEN_USE = [FunctionalUse, RareFunctionalUse]
+BY_FUNC = [SharedParameter, CalledTwice, InPlace, *HIDDEN_USE, OwnParameter, Attention, ReflectedPadding]
 
 
 def randomised(module: nn.Module, seed: int = 0) -> nn.Module:
@@ -234,8 +264,44 @@ def test_own_models(model, share):
     module, x = randomised(model()), samples(SMALL_IMAGE)
     count = sum(p.numel() for p in module.parameters())
     coordinates = some_coordinates(module, int(share * count))
-    assert choose_method(module, x[:1], coordinates) == ("layers" if model in BY_LAYERS else "func")
+    assert choose_method(module, x, coordinates) == ("layers" if model in BY_LAYERS else "func")
     assert_right(module, x, coordinates)
+
+
+@pytest.mark.parametrize("method", ["func", "layers"])
+@pytest.mark.parametrize("share", [0.3, 1.0], ids=["few", "all"])
+def test_embeddings(method, share):
+    torch.manual_seed(0)
+    module, x = Words().double(), torch.randint(7, (5, 3, 4))
+    coordinates = some_coordinates(module, int(share * sum(p.numel() for p in module.parameters())))
+    assert choose_method(module, x, coordinates) == "layers"
+    assert_right(module, x, coordinates, method=method)
+
+
+@pytest.mark.parametrize("options", [{"max_norm": 1.0}, {"scale_grad_by_freq": True}])
+def test_embeddings_that_no_rule_covers(options):
+    module = nn.Sequential(nn.Embedding(7, 5, **options), nn.Flatten(), nn.Linear(15, 2))
+    with pytest.raises(NoRule):
+        tangent_features(module, torch.randint(7, (5, 3)), torch.arange(9), method="layers")
+
+
+def channels_last(module, x):
+    return module.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("model", [Convolutions, Residual])
+def test_how_images_lie_in_memory_does_not_matter(model):
+    module, x = channels_last(randomised(model()), samples(SMALL_IMAGE))
+    assert_right(module, x, some_coordinates(module, 200), method="layers")
+
+
+def test_the_batch_fits_the_memory_that_is_left(monkeypatch):
+    module, x = randomised(Convolutions()), samples(SMALL_IMAGE)
+    assert batch_that_fits(module, x[:1], 1000) == gradients.BATCH
+    monkeypatch.setattr(gradients, "free_bytes", lambda device: 10**6)
+    assert 1 <= batch_that_fits(module, x[:1], 10_000) < gradients.BATCH
+    assert_right(module, x, some_coordinates(module, 100))
+    assert_right(module, x, some_coordinates(module, 100), method="func")
 
 
 @pytest.mark.parametrize("model", [Convolutions, Tokens, Norms, Residual, Attention])
@@ -246,7 +312,7 @@ def test_both_ways_agree(model):
         assert_right(module, x, some_coordinates(module, 50), method=method)
 
 
-@pytest.mark.parametrize("model", [model for model in BY_FUNC if model is not FunctionalUse])
+@pytest.mark.parametrize("model", [model for model in BY_FUNC if model not in HIDDEN_USE])
 def test_rules_are_not_applied_where_they_do_not_hold(model):
     module = randomised(model())
     with pytest.raises(NoRule):

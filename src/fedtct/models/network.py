@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from fedtct.data.samples import as_inputs
 from fedtct.data.tables import TableCode, is_table
 from fedtct.errors import FedtctError
+from fedtct.memory import keep_freed_memory
 from fedtct.models.pretrained import StateDict, load_state_dict
 from fedtct.models.registry import build_module
 from fedtct.tasks import UNNAMED, Answers, Classification, Task, task_from
@@ -153,6 +154,8 @@ class Network:
     ) -> None:
         self.module = module.to(device)
         self.head, self.inputs, self.device = head, inputs, torch.device(device)
+        if self.device.type == "cpu":
+            keep_freed_memory()
         self._set_pixel_scale()
         tensors = list(self.module.parameters())
         self.shapes = [p.shape for p in tensors]
@@ -171,8 +174,6 @@ class Network:
     def __call__(self, x: Tensor) -> Tensor:
         """Logits of raw samples."""
         x = self.prepare(x)
-        if self.channels_last and x.ndim == 4:
-            x = x.contiguous(memory_format=torch.channels_last)
         if self.precision is None:
             logits: Tensor = self.module(x)
             return logits
@@ -185,8 +186,10 @@ class Network:
         """Raw samples as the module wants them: pixels scaled and normalised, other data as it is."""
         x = x.to(self.device)
         if self._scale is not None:
-            return torch.addcmul(self._shift, x.to(self.parameters.dtype), self._scale)
-        return x.to(self.parameters.dtype) if x.is_floating_point() else x
+            x = torch.addcmul(self._shift, x.to(self.parameters.dtype), self._scale)
+        elif x.is_floating_point():
+            x = x.to(self.parameters.dtype)
+        return x.contiguous(memory_format=torch.channels_last) if self.channels_last and x.ndim == 4 else x
 
     def load(self, weights: Weights) -> None:
         """Take these weights."""

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from fedtct.errors import FedtctError
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.seeds import generator
-from fedtct.tangent.gradients import choose_method, tangent_features
+from fedtct.tangent.gradients import CHECKED, batch_that_fits, choose_method, tangent_features
 
-BATCH = 500  # samples whose features are computed at a time
 HALF_FROM = 2**28  # bytes of float32 features from which on they are stored in half precision
 
 # Below these a feature is a constant with rounding errors: relative to its mean, and to the typical feature.
@@ -60,14 +59,15 @@ class TangentMap:
     """Samples to tangent features: d logit₀ / d θ at p coordinates, with a fresh head of a single logit."""
 
     def __init__(self, spec: NetworkSpec, recipe: Recipe, device: torch.device | str = "cpu") -> None:
-        network = spec.build(device)
+        # On a processor the passes are faster with channels last; a GPU's kernels want their inputs the other way.
+        network = spec.build(device, channels_last=torch.device(device).type == "cpu")
         network.load(Weights(recipe.parameters, recipe.buffers))
         self.network = with_fresh_head(network, recipe.seed)
         count = len(self.network.parameters)
         chosen = torch.randperm(count, generator=generator(recipe.seed, "coordinates"))[: recipe.p]
         self.coordinates = chosen.sort().values.to(device)
         self.bounded = recipe.bounded
-        self._method: str | None = None
+        self._way: tuple[str, int] | None = None  # the method, and how many samples at a time
 
     @property
     def p(self) -> int:
@@ -76,15 +76,22 @@ class TangentMap:
 
     def batches(self, x: Tensor) -> Iterator[Tensor]:
         """Raw features of many samples, some at a time."""
-        return (self(samples) for samples in x.split(BATCH))
+        return (self(samples) for samples in x.split(self._find_way(x)[1] if len(x) else 1))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Raw features, one row a sample."""
-        module, x = self.network.module, self.network.prepare(x)
-        if self._method is None and len(x):
-            self._method = choose_method(module, x[:1], self.coordinates)
-        features = tangent_features(module, x, self.coordinates, method=self._method or "auto")
+        if not len(x):
+            return torch.zeros(0, self.p, device=self.network.device)
+        method, batch = self._find_way(x)
+        prepared = self.network.prepare(x)
+        features = tangent_features(self.network.module, prepared, self.coordinates, method=method, batch=batch)
         return nn.functional.normalize(features) if self.bounded else features
+
+    def _find_way(self, x: Tensor) -> tuple[str, int]:
+        if self._way is None:
+            module, some = self.network.module, self.network.prepare(x[:CHECKED])
+            self._way = choose_method(module, some, self.coordinates), batch_that_fits(module, some[:1], self.p)
+        return self._way
 
 
 def with_fresh_head(network: Network, seed: int) -> Network:
@@ -103,7 +110,7 @@ def with_fresh_head(network: Network, seed: int) -> Network:
         module.set_submodule(network.head, new)
     else:  # the model is nothing but its head
         module = new
-    return Network(module, network.head, network.inputs, network.device)
+    return Network(module, network.head, network.inputs, network.device, channels_last=network.channels_last)
 
 
 class Moments(NamedTuple):
@@ -154,9 +161,10 @@ class Normaliser(NamedTuple):
 
     def __call__(self, features: Tensor) -> Tensor:
         """Normalised features with a last column of ones: the bias of the linear model, not normalised."""
-        result = features.new_ones(len(features), features.shape[1] + 1)
+        result = features.new_empty(len(features), features.shape[1] + 1)
         torch.sub(features, self.mean.to(features), out=result[:, :-1])
         result[:, :-1] *= self.scale.to(features)
+        result[:, -1] = 1
         return result
 
 

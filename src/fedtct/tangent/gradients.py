@@ -9,22 +9,27 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedtct.errors import FedtctError
+from fedtct.memory import free_bytes
 from fedtct.models.network import evaluation_mode
 from fedtct.tangent.dots import Dots
 from fedtct.tangent.rules import Rule, rule_for
 
-BATCH = 128
+BATCH = 128  # samples whose activations are held at a time, if they fit
+CHECKED = 4  # samples on which the rules are tried
 CHECK_TOLERANCE = 1e-3
+ACTIVATION_COPIES = 4  # an activation, its gradient, and both as the kernels want them
+SHARE = 0.25  # of the memory that is left, for one batch
 
 
 def tangent_features(
-    model: nn.Module, x: Tensor, coordinates: Tensor, *, method: str = "auto", batch: int = BATCH
+    model: nn.Module, x: Tensor, coordinates: Tensor, *, method: str = "auto", batch: int | None = None
 ) -> Tensor:
     """d logit₀ / d θ at these coordinates, one row a sample, with the model in evaluation mode.
 
     Coordinates index the parameters concatenated in the order of ``model.parameters()``. ``method="layers"`` takes one
     backward pass a batch and a rule for each layer; ``"func"`` differentiates each sample with torch.func and works for
-    any model that torch.func can trace; ``"auto"`` takes the first where it can, checked against the second.
+    any model that torch.func can trace; ``"auto"`` takes the first where it can, checked against the second. ``batch``
+    samples are computed at a time; if it is not given, as many as are fast and fit the memory that is left.
     """
     count = sum(p.numel() for p in model.parameters())
     coordinates = coordinates.to(x.device)
@@ -33,7 +38,9 @@ def tangent_features(
     if not len(x):
         return torch.zeros(0, len(coordinates), device=x.device)
     if method == "auto":
-        method = choose_method(model, x[:1], coordinates)
+        method = choose_method(model, x[:CHECKED], coordinates)
+    if batch is None:
+        batch = batch_that_fits(model, x[:1], len(coordinates))
     compute = {"layers": _by_layers, "func": _by_func}[method]
     ascending, order = coordinates.sort()  # so that every parameter owns a slice of the result
     result = torch.empty(len(x), len(coordinates), dtype=next(model.parameters()).dtype, device=x.device)
@@ -43,20 +50,40 @@ def tangent_features(
     return result if torch.equal(ascending, coordinates) else result[:, order.argsort()]
 
 
-def choose_method(model: nn.Module, sample: Tensor, coordinates: Tensor) -> str:
-    """ "layers" if the rules cover the model and give the right answer on a sample, else "func".
+def choose_method(model: nn.Module, x: Tensor, coordinates: Tensor) -> str:
+    """ "layers" if the rules cover the model and give the right answer on some samples, else "func".
 
     Trying it out catches what cannot be seen from outside, such as a parameter that is also used by a function.
     """
     with evaluation_mode(model), full_precision():
         ascending = coordinates.sort().values
-        fast, right = torch.empty(2, 1, len(coordinates), dtype=next(model.parameters()).dtype, device=sample.device)
+        size = (2, len(x), len(coordinates))
+        fast, right = torch.empty(size, dtype=next(model.parameters()).dtype, device=x.device)
         try:
-            _by_layers(model, sample, ascending, fast)
+            _by_layers(model, x, ascending, fast)
         except (NoRule, RuntimeError, TypeError, IndexError, AttributeError):
             return "func"
-        _by_func(model, sample, ascending, right)
+        _by_func(model, x, ascending, right)
         return "layers" if bool((fast - right).norm() <= CHECK_TOLERANCE * right.norm()) else "func"
+
+
+def batch_that_fits(model: nn.Module, sample: Tensor, p: int) -> int:
+    """How many samples to compute at a time, from what the activations and features of one take."""
+    seen = 0
+
+    def count(layer: nn.Module, args: tuple[Tensor, ...], output: object) -> None:
+        nonlocal seen
+        seen += output.nbytes if isinstance(output, Tensor) else 0
+
+    hooks = [layer.register_forward_hook(count) for layer in model.modules()]
+    try:
+        with evaluation_mode(model), torch.no_grad():
+            model(sample)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    a_sample = ACTIVATION_COPIES * seen + p * next(model.parameters()).element_size()
+    return max(1, min(BATCH, int(SHARE * free_bytes(sample.device) / a_sample)))
 
 
 @contextlib.contextmanager
@@ -163,8 +190,11 @@ def _by_func(model: nn.Module, x: Tensor, coordinates: Tensor, result: Tensor) -
         gradients = torch.func.grad(logit)(parameters, sample)
         return torch.cat([g.reshape(-1) for g in gradients.values()])[coordinates]
 
+    # Every sample of a chunk has a gradient of all parameters.
+    size = sum(p.nbytes for p in parameters.values())
+    chunk = max(1, min(16, int(SHARE * free_bytes(x.device) / (2 * size))))
     with sdpa_kernel(SDPBackend.MATH):  # the fused kernels of attention cannot be batched over samples
-        result.copy_(torch.vmap(row, chunk_size=16)(x))
+        result.copy_(torch.vmap(row, chunk_size=chunk)(x))
 
 
 @contextlib.contextmanager

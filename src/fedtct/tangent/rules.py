@@ -7,6 +7,7 @@ parameters, the rest would be 99 % waste.
 """
 
 from collections.abc import Callable
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -52,8 +53,8 @@ def _convolution(layer: nn.Conv1d | nn.Conv2d, x: Tensor, g: Tensor, name: str, 
     (rows, columns), (dr, dc), (sr, sc) = (_pair(v) for v in (layer.kernel_size, layer.dilation, layer.stride))
     height, width = g.shape[2:]
     phase_height, phase_width = height + (rows - 1) * dr // sr, width + (columns - 1) * dc // sc
-    phases = _phases(F.pad(x, _padding(layer)), (sr, sc), phase_height, phase_width)
-    g = F.pad(g, (0, phase_width - width))
+    phases = _phases(x, _padding(layer), (sr, sc), (phase_height, phase_width))
+    g = _phases(g, (0, 0), (1, 1), (height, phase_width))
 
     j, i = entries % columns * dc, entries // columns % rows * dr
     channel, output = entries // (columns * rows) % channels, entries // (columns * rows * channels)
@@ -90,6 +91,18 @@ def layer_norm(layer: nn.LayerNorm, x: Tensor, g: Tensor, name: str, entries: Te
     return g.reshape(len(g), -1, prod(layer.normalized_shape)).sum(1)[:, entries]
 
 
+def embedding(layer: nn.Embedding, x: Tensor, g: Tensor, name: str, entries: Tensor) -> Dots:
+    """d/dW[v, e] = Σ g[e] over the positions that hold v."""
+    g, x = g.reshape(len(g), -1, layer.embedding_dim).transpose(1, 2), x.reshape(len(x), -1)
+    row, column = entries // layer.embedding_dim, entries % layer.embedding_dim
+    rows, row = row.unique(return_inverse=True)
+    holds = x.unsqueeze(1) == rows.unsqueeze(1)
+    if layer.padding_idx is not None:
+        holds &= (rows != layer.padding_idx).unsqueeze(1)
+    positions = x.shape[1]
+    return Dots(g, holds.to(g.dtype), column * positions, row * positions, positions)
+
+
 RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: linear,
     nn.Conv1d: conv1d,
@@ -98,6 +111,7 @@ RULES: dict[type[nn.Module], Rule] = {
     nn.BatchNorm2d: batch_norm,
     nn.GroupNorm: group_norm,
     nn.LayerNorm: layer_norm,
+    nn.Embedding: embedding,
 }
 
 
@@ -107,6 +121,8 @@ def rule_for(layer: nn.Module) -> Rule | None:
         return None
     if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d) and not layer.track_running_stats:
         return None
+    if isinstance(layer, nn.Embedding) and (layer.max_norm is not None or layer.scale_grad_by_freq):
+        return None
     return RULES.get(type(layer))
 
 
@@ -114,23 +130,33 @@ def _pair(values: tuple[int, ...]) -> tuple[int, int]:
     return (values[0], values[1]) if len(values) == 2 else (1, values[0])
 
 
-def _padding(layer: nn.Conv1d | nn.Conv2d) -> list[int]:
-    """The amounts F.pad wants: last dimension first."""
+def _padding(layer: nn.Conv1d | nn.Conv2d) -> tuple[int, int]:
+    """Rows above and columns to the left of the image."""
     if layer.padding == "valid":
-        return [0, 0, 0, 0]
+        return 0, 0
     if layer.padding == "same":
-        amounts = []
-        for size, dilation in zip(reversed(_pair(layer.kernel_size)), reversed(_pair(layer.dilation)), strict=True):
-            total = dilation * (size - 1)
-            amounts += [total // 2, total - total // 2]
-        return amounts
+        (rows, columns), (dr, dc) = _pair(layer.kernel_size), _pair(layer.dilation)
+        return dr * (rows - 1) // 2, dc * (columns - 1) // 2
     assert isinstance(layer.padding, tuple)
-    rows, columns = layer.padding if len(layer.padding) == 2 else (0, layer.padding[0])
-    return [columns, columns, rows, rows]
+    return (layer.padding[0], layer.padding[1]) if len(layer.padding) == 2 else (0, layer.padding[0])
 
 
-def _phases(x: Tensor, stride: tuple[int, int], height: int, width: int) -> Tensor:
-    """(n, c, rows, columns) as (n, c, phase row, phase column, height, width): every stride-th pixel together."""
-    (sr, sc), (n, channels, rows, columns) = stride, x.shape
-    x = F.pad(x, (0, max(0, sc * width - columns), 0, max(0, sr * height - rows)))[:, :, : sr * height, : sc * width]
-    return x.reshape(n, channels, height, sr, width, sc).permute(0, 1, 3, 5, 2, 4)
+def _phases(x: Tensor, padding: tuple[int, int], stride: tuple[int, int], size: tuple[int, int]) -> Tensor:
+    """The zero-padded x as (n, channels, phase row, phase column, *size): every stride-th pixel together.
+
+    It lies in memory in that order, however x does.
+    """
+    result = x.new_zeros(*x.shape[:2], *stride, *size)
+    for row, column in product(range(stride[0]), range(stride[1])):
+        to_rows, rows = _phase(row, padding[0], stride[0], x.shape[2], size[0])
+        to_columns, columns = _phase(column, padding[1], stride[1], x.shape[3], size[1])
+        result[:, :, row, column, to_rows, to_columns] = x[:, :, rows, columns]
+    return result
+
+
+def _phase(phase: int, padding: int, stride: int, length: int, size: int) -> tuple[slice, slice]:
+    """The places of a phase, ``size`` long, that lie in the unpadded image, and the pixels that go there."""
+    first = max(0, -((phase - padding) // stride))
+    pixel = phase + stride * first - padding
+    count = max(0, min(size - first, -((pixel - length) // stride)))
+    return slice(first, first + count), slice(pixel, pixel + stride * count, stride)
