@@ -3,13 +3,18 @@
 import contextlib
 import ctypes
 import os
+import tempfile
+import warnings
 from functools import cache
 
 import torch
+from torch import Tensor
 
 # Options of glibc's mallopt, and what they are set to: blocks of a batch are smaller than the first.
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 KEPT_BLOCK, KEPT = 2**26, 2**28
+
+ROOMY = 0.7  # of the memory that is left: what is larger goes to a file
 
 
 def free_bytes(device: torch.device) -> int:
@@ -21,6 +26,21 @@ def free_bytes(device: torch.device) -> int:
             return next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable"))
     except (OSError, StopIteration):  # not Linux
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def roomy_empty(size: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """An empty matrix; in a file that ends with the process, and says so, where it does not fit in memory."""
+    needed = size[0] * size[1] * dtype.itemsize
+    if device.type != "cpu" or needed <= ROOMY * free_bytes(device):
+        return torch.empty(size, dtype=dtype, device=device)
+    folder = tempfile.gettempdir()
+    warnings.warn(
+        f"features of {needed / 2**30:.1f} GiB do not fit the memory that is left "
+        f"({free_bytes(device) / 2**30:.1f} GiB): they are kept in a file in {folder} ($TMPDIR), which is slower",
+        stacklevel=2,
+    )
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="fedtct-") as file:  # its name goes now, its content later
+        return torch.from_file(file.name, shared=True, size=size[0] * size[1], dtype=dtype).view(size)
 
 
 @cache

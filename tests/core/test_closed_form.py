@@ -8,8 +8,9 @@ from core_helpers import quick
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fedtct.least_squares import LocalRegression, explicit_steps
-from fedtct.least_squares.closed_form import power_sums, times, transposed_times
+from fedtct.least_squares import LocalRegression, closed_form, explicit_steps, products
+from fedtct.least_squares.power_sums import ChebyshevSeries, power_sums
+from fedtct.least_squares.products import times, transposed_times
 
 STEPS = st.sampled_from([1, 2, 7, 64, 500])
 
@@ -99,8 +100,55 @@ def test_features_stored_in_half_precision(n, p):
     assert (rounded - full).norm() <= 1e-2 * full.norm()
 
 
+def without_memory(monkeypatch):
+    monkeypatch.setattr(closed_form, "free_bytes", lambda device: 0)
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+@pytest.mark.parametrize(("n", "p"), [(40, 60), (60, 40)])
+@pytest.mark.parametrize("steps", [1, 2, 50, 2000])
+def test_a_silo_too_large_for_its_gram_matrix_takes_the_same_steps(monkeypatch, n, p, steps, corrected):
+    z, y, w, h = regression(n, p, seed=4)
+    decomposed = LocalRegression(z, y)
+    without_memory(monkeypatch)
+    with pytest.warns(UserWarning, match=f"Gram matrix of {n} samples .* does not fit"):
+        local = LocalRegression(z, y)
+    assert local.q.numel() == 0
+    assert local.largest_eigenvalue == pytest.approx(decomposed.largest_eigenvalue, rel=2e-3)
+    lr = 1.9 / decomposed.largest_eigenvalue
+    for found, expected in zip(
+        local.advance(w, h if corrected else None, lr, steps),
+        decomposed.advance(w, h if corrected else None, lr, steps),
+        strict=True,
+    ):
+        assert (found - expected).norm() <= 1e-6 * expected.norm()
+
+
+def test_a_chebyshev_series_is_much_shorter_than_the_steps():
+    lengths = {steps: len(ChebyshevSeries(upper=1.0, lr=1.9, steps=steps)) for steps in (1, 500, 5000)}
+    assert lengths[1] == 1
+    assert lengths[500] < 200
+    assert lengths[5000] < 600
+
+
+@pytest.mark.parametrize("fits", [True, False], ids=["decomposed", "too large"])
+@pytest.mark.parametrize(("n", "p"), [(9, 14), (14, 9)])
+@pytest.mark.filterwarnings("ignore:the Gram matrix")
+def test_columns_may_have_their_own_steps(monkeypatch, fits, n, p):
+    z, y, w, h = regression(n, p, seed=5)
+    if not fits:
+        without_memory(monkeypatch)
+    local = LocalRegression(z, y)
+    cells = [(0.3 / local.largest_eigenvalue, 7), (1.5 / local.largest_eigenvalue, 40)]
+    lr, steps = torch.tensor(cells, dtype=torch.float64).T.repeat_interleave(3, 1)
+    moved, scores = local.advance(torch.cat([w, h], 1), torch.cat([h, w], 1), lr, steps.long())
+    for part, (eta, count), start, push in zip(moved.split(3, 1), cells, (w, h), (h, w), strict=True):
+        assert torch.allclose(part, explicit_steps(z, y, start, push, eta, count), rtol=1e-5, atol=1e-6)
+    assert torch.allclose(scores, torch.cat([z @ w, z @ h], 1))
+
+
 def test_products_with_half_precision_go_by_blocks_of_rows(monkeypatch):
-    monkeypatch.setattr("fedtct.least_squares.closed_form.ROWS", 4)
+    monkeypatch.setattr(products, "BLOCK", 4 * 6 * 4)
     z, y, w, _ = regression(11, 6, seed=3, dtype=torch.float32)
     half = z.half()
     assert torch.allclose(times(half, w), half.float() @ w, rtol=1e-5, atol=1e-6)

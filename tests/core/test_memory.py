@@ -1,9 +1,14 @@
 """What is kept in memory changes how long a run takes, never what it computes."""
 
+import tempfile
+
+import pytest
 import torch
 
 import fedtct
+from fedtct import memory
 from fedtct import silo as silo_module
+from fedtct.least_squares import closed_form
 from fedtct.memory import free_bytes
 from fedtct.tangent import features as features_module
 
@@ -32,6 +37,34 @@ def test_half_precision_hardly_changes_the_model(monkeypatch):
     half, near_scores = fit()
     assert half.train_loss != full.train_loss  # it was really stored in half precision
     assert torch.allclose(scores, near_scores, atol=5e-3)
+
+
+def test_features_in_a_file_give_the_same_bits(monkeypatch, tmp_path):
+    _, scores = fit()
+    monkeypatch.setattr(memory, "ROOMY", 0.0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.warns(UserWarning, match=rf"do not fit the memory .* kept in a file in {tmp_path}"):
+        _, same_scores = fit()
+    assert torch.equal(scores, same_scores)
+    assert list(tmp_path.iterdir()) == []  # nothing is left behind
+
+
+def test_a_silo_without_room_for_its_gram_matrix_learns_the_same(monkeypatch):
+    _, scores = fit()
+    monkeypatch.setattr(closed_form, "GRAM_SHARE", 0.0)
+    with pytest.warns(UserWarning, match=r"Gram matrix of \d+ samples"):
+        _, near_scores = fit()
+    assert torch.allclose(scores, near_scores, atol=1e-4)
+
+
+def test_all_coordinates_of_a_small_network():
+    data = fedtct.load_dataset("digits")
+    silos = [fedtct.Silo(data.train.x[:100], data.train.y[:100])]
+    method = fedtct.TCT(
+        "mlp", fedtct.FedAvg(rounds=1), fedtct.TangentFeatures(p=10**9), fedtct.ScaffoldRegression(rounds=1, lr="auto")
+    )
+    fitted = method.fit(silos).model
+    assert fitted.tangents.p == fitted.recipe.parameters.numel() - 9 * 201  # the head has one logit instead of ten
 
 
 def test_there_is_memory_left():

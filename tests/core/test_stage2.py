@@ -8,8 +8,19 @@ from core_helpers import Diary, deal, normalised_features, pooled, quick, skewed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtct import FedAvgRegression, FedtctError, GradientDescent, LocalFederation, ScaffoldRegression, Silo
+from fedtct import (
+    FedAvg,
+    FedAvgRegression,
+    FedtctError,
+    GradientDescent,
+    LocalFederation,
+    ScaffoldRegression,
+    Silo,
+    TangentFeatures,
+)
+from fedtct.history import Journal
 from fedtct.least_squares import explicit_steps
+from fedtct.stage2.base import convexify
 from fedtct.tasks import UNNAMED
 from fedtct.training import ScaffoldCorrection
 
@@ -160,3 +171,17 @@ def test_automatic_step_size_learns(method):
 def test_settings_that_cannot_work(options):
     with pytest.raises(FedtctError, match=r"at least 1|must be positive"):
         ScaffoldRegression(**options)
+
+
+@pytest.mark.parametrize("method", [ScaffoldRegression, FedAvgRegression])
+def test_a_grid_is_its_cells_one_by_one(method):
+    stage1, cells = FedAvg("mlp", rounds=0), [(0.001, 5), (0.003, 20), (0.001, 20)]
+    session = stage1.open(skewed_silos(), "mlp", None, None)
+    problem = convexify(session, TangentFeatures(p=300).recipe(stage1.run(session)))
+    grid = method(rounds=4).solve_grid(session, problem, cells)
+    for (lr, steps), found in zip(cells, grid, strict=True):
+        session.journal = Journal()
+        expected = method(rounds=4, lr=lr, steps=steps).solve(session, problem)
+        assert (found.w - expected.w).norm() <= 1e-5 * expected.w.norm()
+    with pytest.raises(FedtctError, match="stage 2 diverges with lr=10"):
+        method(rounds=4).solve_grid(session, problem, [(0.001, 5), (10.0, 5)])

@@ -5,31 +5,63 @@ the eigenbasis they follow r ← q·r + η·Zh with q = 1 − ηΛ, so their sum
 t = Σ_m Σ_{j<m} qʲ only. When there are more samples than features the same is done in the primal, with ZᵀZ/n.
 """
 
+import warnings
+from typing import Any
+
 import torch
 from torch import Tensor
 
-ROWS = 2048  # a block of rows that is converted to the precision of the arithmetic at a time
+from fedtct.least_squares.power_sums import ChebyshevSeries, step_sums
+from fedtct.least_squares.products import inner, outer, times, transposed_times
+from fedtct.memory import free_bytes
+
+GRAM_SHARE = 0.5  # of the memory that is left, for decomposing a Gram matrix
+GRAM_COPIES = 4  # the matrix, its eigenvectors, and what LAPACK works in
 
 
 class LocalRegression:
     """One silo's regression, decomposed once; after that a round costs the same whatever M is.
 
     Z may be stored in half precision: products and the decomposition are taken in the precision of ``y``.
-    ``decomposition`` is (eigenvalues, q) of an earlier one with the same Z, if it was kept.
+    ``decomposition`` is (eigenvalues, q) of an earlier one with the same Z, if it was kept. Where the Gram matrix does
+    not fit in memory, only its largest eigenvalue is found, q is empty, and the sum of residuals comes from products
+    with Z alone: as a Chebyshev series, whose length grows with √M.
     """
 
     def __init__(self, z: Tensor, y: Tensor, decomposition: tuple[Tensor, Tensor] | None = None) -> None:
         self.z, self.y = z, y
         self.n, self.p = z.shape
-        self.dual = self.n <= self.p
         self.eigenvalues, self.q = decomposition or self._decompose()
+        self.decomposed = self.q.numel() > 0
+        self.dual = self.n <= self.p or not self.decomposed
         if not self.dual:
             self.b = transposed_times(z, y) / self.n
 
     def _decompose(self) -> tuple[Tensor, Tensor]:
-        gram = _outer(self.z, self.y.dtype) if self.dual else _inner(self.z, self.y.dtype)
-        eigenvalues, q = torch.linalg.eigh(gram / self.n)
+        size = GRAM_COPIES * self.y.element_size() * min(self.z.shape) ** 2
+        if size > GRAM_SHARE * free_bytes(self.z.device):
+            warnings.warn(
+                f"the Gram matrix of {self.n} samples takes {size / 2**30:.1f} GiB to decompose and does not fit: "
+                "this silo's steps are computed from products with its features, which is slower",
+                stacklevel=2,
+            )
+            return self._largest_eigenvalue_alone(), self.y.new_empty(0, 0)
+        gram = outer(self.z, self.y.dtype) if self.n <= self.p else inner(self.z, self.y.dtype)
+        eigenvalues, q = torch.linalg.eigh(gram.div_(self.n))
         return eigenvalues.double().clamp_min(0), q
+
+    def _largest_eigenvalue_alone(self) -> Tensor:
+        from scipy.sparse.linalg import LinearOperator, eigsh  # rarely needed, and slow to import
+
+        def product(vector: Any) -> Any:
+            return self._gram_times(torch.from_numpy(vector).to(self.y).view(-1, 1)).double().cpu().numpy()
+
+        gram = LinearOperator((self.n, self.n), matvec=product, dtype="float64")
+        start = torch.ones(self.n, dtype=torch.float64).numpy()
+        return torch.from_numpy(eigsh(gram, k=1, v0=start, tol=1e-3, return_eigenvectors=False)).to(self.y.device)
+
+    def _gram_times(self, v: Tensor) -> Tensor:
+        return times(self.z, transposed_times(self.z, v)) / self.n
 
     @property
     def largest_eigenvalue(self) -> float:
@@ -40,40 +72,61 @@ class LocalRegression:
         """The linear model's output on the silo's samples."""
         return times(self.z, w)
 
-    def advance(self, w: Tensor, h: Tensor | None, lr: float, steps: int) -> tuple[Tensor, Tensor]:
-        """Where ``steps`` steps lead from W, and the scores at W itself."""
+    def advance(self, w: Tensor, h: Tensor | None, lr: float | Tensor, steps: int | Tensor) -> tuple[Tensor, Tensor]:
+        """Where ``steps`` steps lead from W, and the scores at W itself.
+
+        A column of W is a problem of its own: with tensors, each has its own ``lr`` and its own number of ``steps``.
+        """
         if self.dual:
             return self._advance_dual(w, h, lr, steps)
         scores = self.scores(w)
-        gradient = self.q @ (self.eigenvalues.to(w).unsqueeze(1) * (self.q.T @ w)) - self.b
+        gradient = self.q @ (self.eigenvalues.to(w).unsqueeze(1) * (self.q.T @ w)) - _for_all(w, self.b)
         if h is not None:
             gradient -= h
-        _, s, _ = power_sums(1 - lr * self.eigenvalues, steps)
-        return w - lr * (self.q @ (s.to(w).unsqueeze(1) * (self.q.T @ gradient))), scores
+        s, _ = step_sums(self.eigenvalues, lr, steps)
+        return w - lr * (self.q @ (s.to(w) * (self.q.T @ gradient))), scores
 
-    def _advance_dual(self, w: Tensor, h: Tensor | None, lr: float, steps: int) -> tuple[Tensor, Tensor]:
-        classes = w.shape[1]
+    def _advance_dual(
+        self, w: Tensor, h: Tensor | None, lr: float | Tensor, steps: int | Tensor
+    ) -> tuple[Tensor, Tensor]:
+        columns = w.shape[1]
         products = times(self.z, w if h is None else torch.cat([w, h], 1))  # one pass over Z for both
-        scores = products[:, :classes]
-        _, s, t = power_sums(1 - lr * self.eigenvalues, steps)
-        total = s.to(w).unsqueeze(1) * (self.q.T @ (scores - self.y))
-        if h is not None:
-            total += lr * t.to(w).unsqueeze(1) * (self.q.T @ products[:, classes:])
-        moved = w - (lr / self.n) * transposed_times(self.z, self.q @ total)
+        scores, pushed = products[:, :columns], products[:, columns:]
+        total = self._sum_of_residuals(scores - _for_all(w, self.y), pushed, lr, steps)
+        moved = w - (lr / self.n) * transposed_times(self.z, total)
         return (moved if h is None else moved + steps * lr * h), scores
 
+    def _sum_of_residuals(self, first: Tensor, pushed: Tensor, lr: float | Tensor, steps: int | Tensor) -> Tensor:
+        """Over all steps, from the first residuals and Zh; the latter has no columns if there is no h."""
+        if not self.decomposed:
+            return self._sum_of_residuals_by_products(first, pushed, lr, steps)
+        s, t = step_sums(self.eigenvalues, lr, steps)
+        total = s.to(first) * (self.q.T @ first)
+        if pushed.shape[1]:
+            total += lr * t.to(first) * (self.q.T @ pushed)
+        return self.q @ total
 
-def power_sums(q: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
-    """q^M, Σ_{m<M} q^m and Σ_{m<M} Σ_{j<m} q^j, element by element.
+    def _sum_of_residuals_by_products(
+        self, first: Tensor, pushed: Tensor, lr: float | Tensor, steps: int | Tensor
+    ) -> Tensor:
+        """s(G)·R₀ + η·t(G)·Zh with the polynomials s and t as Chebyshev series over the eigenvalues' range."""
+        series = ChebyshevSeries(upper=1.01 * self.largest_eigenvalue, lr=lr, steps=steps)
+        columns = first.shape[1]
+        before = now = torch.cat([first, pushed], 1)
+        total = torch.zeros_like(first)
+        for k, (s, t) in enumerate(zip(series.s.to(first), series.t.to(first), strict=True)):
+            if k:
+                shifted = (2 / series.upper) * self._gram_times(now) - now
+                before, now = now, shifted if k == 1 else 2 * shifted - before
+            total += s * now[:, :columns]
+            if pushed.shape[1]:
+                total += lr * t * now[:, columns:]
+        return total
 
-    By doubling and without dividing by 1 − q, so it is right at q = 1 (a zero eigenvalue) too.
-    """
-    a, s, t, count = torch.ones_like(q), torch.zeros_like(q), torch.zeros_like(q), 0
-    for bit in bin(steps)[2:]:
-        a, s, t, count = a * a, s + a * s, t + count * s + a * t, 2 * count
-        if bit == "1":
-            a, s, t, count = a * q, s + a, t + s, count + 1
-    return a, s, t
+
+def _for_all(w: Tensor, y: Tensor) -> Tensor:
+    """The columns of y as often as W holds them."""
+    return y.repeat(1, w.shape[1] // y.shape[1])
 
 
 def explicit_steps(z: Tensor, y: Tensor, w: Tensor, h: Tensor | None, lr: float, steps: int) -> Tensor:
@@ -82,38 +135,3 @@ def explicit_steps(z: Tensor, y: Tensor, w: Tensor, h: Tensor | None, lr: float,
         gradient = z.T @ (z @ w - y) / len(z)
         w = w - lr * (gradient if h is None else gradient - h)
     return w
-
-
-def times(z: Tensor, w: Tensor) -> Tensor:
-    """Z·W in the precision of W."""
-    if z.dtype == w.dtype:
-        return z @ w
-    return torch.cat([rows.to(w.dtype) @ w for rows in z.split(ROWS)])
-
-
-def transposed_times(z: Tensor, r: Tensor) -> Tensor:
-    """Zᵀ·R in the precision of R."""
-    if z.dtype == r.dtype:
-        return z.T @ r
-    result = r.new_zeros(z.shape[1], r.shape[1])
-    for rows, part in zip(z.split(ROWS), r.split(ROWS), strict=True):
-        result.addmm_(rows.to(r.dtype).T, part)
-    return result
-
-
-def _outer(z: Tensor, dtype: torch.dtype) -> Tensor:
-    """Z·Zᵀ, a block of columns at a time."""
-    result = torch.zeros(len(z), len(z), dtype=dtype, device=z.device)
-    for columns in z.split(16 * ROWS, dim=1):
-        block = columns.to(dtype)
-        result.addmm_(block, block.T)
-    return result
-
-
-def _inner(z: Tensor, dtype: torch.dtype) -> Tensor:
-    """Zᵀ·Z, a block of rows at a time."""
-    result = torch.zeros(z.shape[1], z.shape[1], dtype=dtype, device=z.device)
-    for rows in z.split(ROWS):
-        block = rows.to(dtype)
-        result.addmm_(block.T, block)
-    return result

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedtct.errors import FedtctError
+from fedtct.memory import roomy_empty
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.seeds import generator
 from fedtct.tangent.gradients import CHECKED, batch_that_fits, choose_method, tangent_features
@@ -172,12 +173,12 @@ def normalised(batches: Iterable[Tensor], samples: int, normaliser: Normaliser) 
     """Normalised features of many samples from batches of raw ones, with the column of ones.
 
     After normalising, half precision is enough; before, gradients would underflow. It is taken on a GPU, where traffic
-    is time, and for matrices that are large.
+    is time, and for matrices that are large; larger ones than memory go to a file.
     """
     size = (samples, len(normaliser.mean) + 1)
     device = normaliser.mean.device
     half = device.type == "cuda" or 4 * size[0] * size[1] >= HALF_FROM
-    result = torch.empty(size, dtype=torch.float16 if half else torch.float32, device=device)
+    result = roomy_empty(size, torch.float16 if half else torch.float32, device)
     start = 0
     for raw in batches:
         result[start : start + len(raw)] = normaliser(raw)

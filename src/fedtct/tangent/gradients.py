@@ -14,7 +14,7 @@ from fedtct.models.network import evaluation_mode
 from fedtct.tangent.dots import Dots
 from fedtct.tangent.rules import Rule, rule_for
 
-BATCH = 128  # samples whose activations are held at a time, if they fit
+BATCH = 64  # samples whose activations are held at a time, if they fit
 CHECKED = 4  # samples on which the rules are tried
 CHECK_TOLERANCE = 1e-3
 ACTIVATION_COPIES = 4  # an activation, its gradient, and both as the kernels want them

@@ -18,7 +18,7 @@ class Correction(Protocol):
     def before(self, memory: Memory, server: Tensor) -> Tensor:
         """The correction for a round that starts from the server's parameters."""
 
-    def after(self, memory: Memory, server: Tensor, local: Tensor, steps: int) -> None:
+    def after(self, memory: Memory, server: Tensor, local: Tensor, steps: int | Tensor) -> None:
         """Take in where the round ended."""
 
 
@@ -26,10 +26,11 @@ class ScaffoldCorrection:
     """SCAFFOLD, option II, with one model sent a round (algorithm 1 of the TCT paper).
 
     The silo keeps h_k = c_k − c, its own mean gradient less everybody's. Its own follows from where its steps led;
-    everybody's from where the server went: c = (w_previous − w) / (server_steps·lr).
+    everybody's from where the server went: c = (w_previous − w) / (server_steps·lr). With tensors, every column of the
+    parameters has its own ``lr`` and steps.
     """
 
-    def __init__(self, lr: float, server_steps: float) -> None:
+    def __init__(self, lr: float | Tensor, server_steps: float | Tensor) -> None:
         self.lr = lr
         self.server_steps = server_steps
 
@@ -42,7 +43,7 @@ class ScaffoldCorrection:
             memory["h"] = torch.zeros_like(server)
         return -memory["h"]
 
-    def after(self, memory: Memory, server: Tensor, local: Tensor, steps: int) -> None:
+    def after(self, memory: Memory, server: Tensor, local: Tensor, steps: int | Tensor) -> None:
         """Remember c_k, the mean of the silo's gradients along its steps."""
         memory["own"] = memory.pop("h") + (server - local) / (steps * self.lr)
         memory["server"] = server.clone()
@@ -59,6 +60,6 @@ class FedDynCorrection:
         memory.setdefault("g", torch.zeros_like(server))
         return -memory["g"]
 
-    def after(self, memory: Memory, server: Tensor, local: Tensor, steps: int) -> None:
+    def after(self, memory: Memory, server: Tensor, local: Tensor, steps: int | Tensor) -> None:
         """g_k ← g_k − α·(w_k − w)."""
         memory["g"] = memory["g"] - self.alpha * (local - server)

@@ -1,0 +1,52 @@
+"""Sums over the steps of gradient descent, as functions of an eigenvalue: in numbers, and as series for matrices."""
+
+import torch
+from torch import Tensor
+
+
+def power_sums(q: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
+    """q^M, Σ_{m<M} q^m and Σ_{m<M} Σ_{j<m} q^j, element by element.
+
+    By doubling and without dividing by 1 − q, so it is right at q = 1 (a zero eigenvalue) too.
+    """
+    a, s, t, count = torch.ones_like(q), torch.zeros_like(q), torch.zeros_like(q), 0
+    for bit in bin(steps)[2:]:
+        a, s, t, count = a * a, s + a * s, t + count * s + a * t, 2 * count
+        if bit == "1":
+            a, s, t, count = a * q, s + a, t + s, count + 1
+    return a, s, t
+
+
+def step_sums(eigenvalues: Tensor, lr: float | Tensor, steps: int | Tensor) -> tuple[Tensor, Tensor]:
+    """Σ_{m<M} q^m and Σ_{m<M} Σ_{j<m} q^j of q = 1 − ηλ; a row an eigenvalue, a column for every (η, M) or one."""
+    if not isinstance(lr, Tensor):
+        _, s, t = power_sums(1 - lr * eigenvalues, int(steps))
+        return s.unsqueeze(1), t.unsqueeze(1)
+    assert isinstance(steps, Tensor)
+    pairs = list(zip(lr.tolist(), steps.tolist(), strict=True))
+    found = {pair: power_sums(1 - pair[0] * eigenvalues, pair[1]) for pair in set(pairs)}
+    return torch.stack([found[p][1] for p in pairs], 1), torch.stack([found[p][2] for p in pairs], 1)
+
+
+class ChebyshevSeries:
+    """The coefficients of s and t (see ``power_sums``), as functions of an eigenvalue in 0 … upper; a row a degree.
+
+    With as many nodes as steps they would be exact; they end where what is left is below ``tolerance``, relative to
+    the largest value.
+    """
+
+    def __init__(self, upper: float, lr: float | Tensor, steps: int | Tensor, tolerance: float = 1e-11) -> None:
+        self.upper = upper
+        nodes = max(8, int(torch.as_tensor(steps).max()))
+        degrees = torch.arange(nodes, dtype=torch.float64)
+        angles = (degrees + 0.5) * torch.pi / nodes
+        values = torch.stack(step_sums(upper / 2 * (1 + angles.cos()), lr, steps))
+        cosines = torch.cos(degrees.unsqueeze(1) * angles)
+        cosines[0] /= 2
+        coefficients = 2 / nodes * cosines @ values
+        left = coefficients.abs().flip(1).cumsum(1).flip(1)
+        needed = (left > tolerance * values.abs().amax(1, keepdim=True)).any(2).any(0)
+        self.s, self.t = coefficients[:, : 1 + int(needed.nonzero().max())]
+
+    def __len__(self) -> int:
+        return len(self.s)

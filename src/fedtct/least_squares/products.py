@@ -1,0 +1,47 @@
+"""Products with features that may be stored in half precision, or in a file: some of them at a time."""
+
+import torch
+from torch import Tensor
+
+BLOCK = 2**25  # bytes of Z that are converted to the precision of the arithmetic at a time
+
+
+def times(z: Tensor, w: Tensor) -> Tensor:
+    """Z·W in the precision of W."""
+    if z.dtype == w.dtype:
+        return z @ w
+    return torch.cat([rows.to(w.dtype) @ w for rows in z.split(_rows(z, w.dtype))])
+
+
+def transposed_times(z: Tensor, r: Tensor) -> Tensor:
+    """Zᵀ·R in the precision of R."""
+    if z.dtype == r.dtype:
+        return z.T @ r
+    result = r.new_zeros(z.shape[1], r.shape[1])
+    size = _rows(z, r.dtype)
+    for rows, part in zip(z.split(size), r.split(size), strict=True):
+        result.addmm_(rows.to(r.dtype).T, part)
+    return result
+
+
+def _rows(z: Tensor, dtype: torch.dtype, block: int = BLOCK) -> int:
+    """How many rows of Z make a block; a GPU takes larger ones."""
+    return max(1, (32 * block if z.is_cuda else block) // (dtype.itemsize * max(1, z.shape[1])))
+
+
+def outer(z: Tensor, dtype: torch.dtype) -> Tensor:
+    """Z·Zᵀ, a block of columns at a time."""
+    result = torch.zeros(len(z), len(z), dtype=dtype, device=z.device)
+    for columns in z.split(_rows(z.T, dtype, 16 * BLOCK), dim=1):
+        block = columns.to(dtype)
+        result.addmm_(block, block.T)
+    return result
+
+
+def inner(z: Tensor, dtype: torch.dtype) -> Tensor:
+    """Zᵀ·Z, a block of rows at a time."""
+    result = torch.zeros(z.shape[1], z.shape[1], dtype=dtype, device=z.device)
+    for rows in z.split(_rows(z, dtype, 16 * BLOCK)):
+        block = rows.to(dtype)
+        result.addmm_(block.T, block)
+    return result
