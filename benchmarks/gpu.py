@@ -1,142 +1,256 @@
-"""What a GPU makes of each part, beside the straightforward way, in one run: python benchmarks/gpu.py OUT.json."""
+"""The GPU's part of the benchmarks: python -m benchmarks.gpu results/bench-h200.json, some five minutes on an H200."""
 
-import json
-import platform
-import sys
+import argparse
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
+from benchmarks import plain
+from benchmarks.ours import spec_of
+from benchmarks.rows import Record, Row, commit, show
+from benchmarks.work import BATCH, CLASSES, SEED, images
+from fedtct.classifier import LinearModel, TangentClassifier
 from fedtct.federation import LocalFederation
-from fedtct.least_squares import LocalRegression
-from fedtct.models import InputSpec, NetworkSpec
+from fedtct.least_squares import explicit_steps
 from fedtct.silo import Silo
 from fedtct.stage1 import FedAvg
-from fedtct.tangent import TangentFeatures, TangentMap, tangent_features
+from fedtct.stage2 import ScaffoldRegression
+from fedtct.stage2.base import convexify
+from fedtct.tangent import Normaliser, TangentFeatures, TangentMap, tangent_features
+from fedtct.tangent.gradients import full_precision
 from fedtct.training import local_update
 
-SHAPES = {"simple-cnn": (1, 28, 28), "resnet18-bn": (3, 32, 32)}
+SILOS, P, ROUNDS, STEPS = 10, 100_000, 100, 500
+T = TypeVar("T")
+LOOPED = 16  # samples or steps that the straightforward way is timed on
+
+
+def main() -> None:
+    """Measure, show and write."""
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("file", type=Path, nargs="?", default=Path("results/bench-h200.json"))
+    arguments.add_argument("--commit", default=commit(), help="where the copy that runs has no history")
+    chosen = arguments.parse_args()
+    gpu = Gpu()
+    rows: list[Row] = []
+    parts: list[Callable[[], list[Row]]] = [
+        *(lambda m=m, a=a: [stage1(gpu, m, a)] for m, a in (("simple-cnn", "none"), ("resnet18-bn", "crop-flip"))),
+        *(lambda m=m: features(gpu, m) for m in ("simple-cnn", "resnet18-bn")),
+        lambda: stage2(gpu),
+    ]
+    for part in parts:
+        rows += part()
+        torch.cuda.empty_cache()
+        record = Record(
+            command="python -m benchmarks.gpu",
+            hardware=torch.cuda.get_device_name(),
+            rows=rows,
+            seed=SEED,
+            threads=torch.get_num_threads(),
+            commit=chosen.commit,
+            machine=gpu.__dict__,
+            configuration={"silos": SILOS, "batch": BATCH, "p": P, "rounds": ROUNDS, "steps": STEPS},
+        )
+        record.write(chosen.file)  # after every part: a cut run keeps what it has
+        show(rows, record.hardware)
+
+
+class Gpu:
+    """What the GPU itself does: rates of large, simple operations."""
+
+    def __init__(self) -> None:
+        a = torch.randn(8192, 8192, device="cuda")
+        half, source, target = a.bfloat16(), *(torch.randn(2**29, device="cuda") for _ in range(2))
+        self.bf16 = 2 * len(a) ** 3 / seconds(lambda: half @ half)
+        with full_precision():
+            self.fp32 = 2 * len(a) ** 3 / seconds(lambda: a @ a)
+        self.bandwidth = 2 * source.nbytes / seconds(lambda: target.copy_(source))
+
+
+def stage1(gpu: Gpu, model: str, augment: str) -> Row:
+    """A round over all silos: side by side, and one silo and one step after another."""
+    samples = 80 * BATCH
+    data = [images(model, samples) for _ in range(SILOS)]
+    federation = LocalFederation([Silo(x, y) for x, y in data], "cuda", precision="bf16")
+    fedavg = FedAvg(model, local_epochs=1, augment=augment, evaluate_every=10**9)
+    session = fedavg.open(federation, model, None, None)
+    message = fedavg.question(session.network.weights()._asdict(), 1)
+    trainer = federation.trainer
+    assert trainer is not None
+    jobs = [silo.begin_training(message)[1] for silo in federation.silos]
+    plain_network = spec_of(model).build("cuda")
+
+    start = time.perf_counter()
+    trainer.train(jobs)  # compiles and captures
+    prepared = time.perf_counter() - start
+    torch.cuda.reset_peak_memory_stats()
+    ours = SILOS * samples / seconds(lambda: trainer.train(jobs))
+    peak = torch.cuda.max_memory_allocated()
+    eager = samples / seconds(lambda: local_update(plain_network, jobs[0]), 1)
+    flops = training_flops(model)
+    return Row(
+        part="stage 1",
+        what=f"{model}, {SILOS} silos, bf16",
+        unit="images/s",
+        ours=ours,
+        plain=eager,
+        plain_is="one silo and one step after another, float32 with TF32",
+        floor=gpu.bf16 / flops,
+        bound="flops in bf16; below it: kernels that are too short for the GPU",
+        peak_bytes=peak,
+        ratio_target={"simple-cnn": 10.0, "resnet18-bn": 6.0}[model],
+        ours_target={"resnet18-bn": 60_000.0}.get(model),
+        detail={"seconds to compile and capture": prepared, "ways left": len(trainer.losses or [])}
+        | {"error against plain steps, float64": agreement(model)},
+    )
+
+
+def agreement(model: str) -> float:
+    """How far captured steps end from plain ones in float64, relative to how far they went."""
+    x, y = images(model, 4 * BATCH)
+    module = plain.plain_module(model).double()
+    federation = LocalFederation([Silo(plain.scaled(x).double(), y) for _ in range(2)], "cuda", precision="fp32")
+    fedavg = FedAvg(module, local_epochs=1)
+    session = fedavg.open(federation, module, None, None)
+    message = fedavg.question(session.network.weights()._asdict(), 1)
+    trainer = federation.trainer
+    assert trainer is not None
+    jobs = [silo.begin_training(message)[1] for silo in federation.silos]
+    fast, slow = trainer.train(jobs), [local_update(trainer.build(), job) for job in jobs]
+    start = jobs[0].start.parameters
+    pairs = zip(fast, slow, strict=True)
+    return max(float((a.parameters - b.parameters).norm() / (b.parameters - start).norm()) for a, b in pairs)
+
+
+def features(gpu: Gpu, model: str, samples: int = 4096) -> list[Row]:
+    """Tangent features and predictions from them, beside the paper's loop over samples and one plain pass."""
+    spec, x = spec_of(model), images(model, samples)[0].cuda()
+    recipe = TangentFeatures(P).recipe(spec.build("cuda").weights())
+    tangents = TangentMap(spec, recipe, "cuda")
+    module, prepared = tangents.network.module.eval(), tangents.network.prepare(x)
+    linear = LinearModel(Normaliser.identity(P, "cuda"), torch.randn(P + 1, CLASSES, device="cuda"))
+    classifier = TangentClassifier(spec, recipe, linear, torch.device("cuda"))
+
+    torch.cuda.reset_peak_memory_stats()
+    ours = samples / seconds(lambda: [len(raw) for raw in tangents.batches(x)])
+    peak = torch.cuda.max_memory_allocated()
+    with full_precision():
+        one_pass = samples / seconds(lambda: [_pass(module, xs) for xs in prepared.split(512)], 1)
+        loop = LOOPED / seconds(lambda: _loop(module, prepared[:LOOPED], tangents.coordinates), 1)
+    row = Row(
+        part="tangent features",
+        what=f"{model}, p = {P:,}, float32",
+        unit="images/s",
+        ours=ours,
+        plain=loop,
+        plain_is="a backward pass for every sample",
+        floor=gpu.fp32 / (2 / 3 * training_flops(model)),
+        bound="flops in float32 of a forward pass and of the gradients of activations",
+        peak_bytes=peak,
+        ratio_target=100.0,
+        ours_target={"resnet18-bn": 15_000.0}.get(model),
+        detail={"one plain pass, images/s": one_pass, "time relative to a plain pass": one_pass / ours}
+        | {"relative error against float64": _error(module, prepared[:16], tangents.coordinates)},
+    )
+    predicted = samples / seconds(lambda: classifier.predict(x), 1)
+    return [
+        row,
+        Row("prediction", row.what, "images/s", predicted, ours, "feature extraction alone", ratio_target=0.5),
+    ]
+
+
+def _pass(module: nn.Module, x: Tensor) -> None:
+    module.zero_grad()
+    module(x)[:, 0].sum().backward()
+
+
+def _loop(module: nn.Module, x: Tensor, coordinates: Tensor) -> None:
+    for sample in x:
+        _pass(module, sample.unsqueeze(0))
+        torch.cat([w.grad.flatten() for w in module.parameters() if w.grad is not None])[coordinates]
+
+
+def _error(module: nn.Module, x: Tensor, coordinates: Tensor) -> float:
+    fast = tangent_features(module, x, coordinates)
+    exact = tangent_features(module.double(), x.double(), coordinates, method="func")
+    module.float()
+    return float((fast - exact).norm() / exact.norm())
+
+
+def stage2(gpu: Gpu, samples: int = 5000) -> list[Row]:
+    """All of stage 2 on prepared features, and the sixteen cells of a grid over step size and steps."""
+    federation = LocalFederation([Silo(*images("resnet18-bn", samples)) for _ in range(SILOS)], "cuda")
+    session = FedAvg("resnet18-bn").open(federation, "resnet18-bn", None, None)
+    recipe = TangentFeatures(P).recipe(session.network.weights())
+    torch.cuda.reset_peak_memory_stats()
+    convexifying, problem = timed(lambda: convexify(session, recipe))
+    z, y = federation.silos[0].regression.z, federation.silos[0].regression.y
+    decomposing = SILOS * seconds(lambda: type(federation.silos[0].regression)(z, y), 1)
+    solver = ScaffoldRegression(rounds=ROUNDS, steps=STEPS, lr="auto")
+    one = seconds(lambda: solver.solve(session, problem), 1)
+    peak = torch.cuda.max_memory_allocated()
+    step = (
+        seconds(
+            lambda: explicit_steps(z[:samples].float(), y, torch.zeros(P + 1, CLASSES, device="cuda"), None, 1e-9, 4), 1
+        )
+        / 4
+    )
+    safe = solver.step_limits(problem).safe
+    cells = [(share * safe, steps) for steps in (50, 100, 200, 500) for share in (1.0, 0.5, 0.2, 0.1)]
+    grid = decomposing + seconds(lambda: solver.solve_grid(session, problem, cells), 1)
+    traffic = ROUNDS * SILOS * 2 * z.nbytes / gpu.bandwidth
+    return [
+        Row(
+            part="stage 2",
+            what=f"{ROUNDS} rounds × {STEPS} steps × {SILOS} silos, n = {SILOS * samples:,}, p = {P:,}",
+            unit="s",
+            ours=decomposing + one,
+            plain=ROUNDS * STEPS * SILOS * step,
+            plain_is="every step by itself, scaled up from 4",
+            floor=traffic,
+            bound="two passes over the features a round",
+            peak_bytes=peak,
+            ours_target=10.0,
+            detail={"decomposing": decomposing, "rounds": one, "convexifying, features included": convexifying},
+        ),
+        Row(
+            part="stage 2",
+            what="sixteen cells of step size × steps",
+            unit="s",
+            ours=grid,
+            plain=16 * (decomposing + one),
+            plain_is="each cell by itself",
+            ratio_target=16 / 3,
+        ),
+    ]
+
+
+def training_flops(model: str) -> float:
+    """Operations of a forward and a backward pass, an image."""
+    module, x = plain.plain_module(model).cuda(), plain.scaled(images(model, BATCH)[0]).cuda()
+    with FlopCounterMode(display=False) as counter:
+        module(x).sum().backward()
+    return counter.get_total_flops() / BATCH
+
+
+def timed(work: Callable[[], T]) -> tuple[float, T]:
+    """Seconds, and what the work gave."""
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    result = work()
+    torch.cuda.synchronize()
+    return time.perf_counter() - start, result
 
 
 def seconds(work: Callable[[], object], repeats: int = 3) -> float:
-    """The median time of ``work``, after one run that is not counted."""
-    times = []
-    for _ in range(repeats + 1):
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        work()
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return sorted(times[1:])[repeats // 2]
-
-
-def federation(model: str, samples: int, precision: str) -> LocalFederation:
-    """Ten silos with random images; speed does not depend on what they show."""
-    torch.manual_seed(0)
-    silos = [
-        Silo(torch.randint(256, (samples, *SHAPES[model]), dtype=torch.uint8), torch.randint(10, (samples,)))
-        for _ in range(10)
-    ]
-    return LocalFederation(silos, "cuda", precision=precision)
-
-
-def stage1(model: str, augment: str, precision: str) -> dict[str, object]:
-    """Images a second of a round over all silos, side by side and one after another."""
-    samples = 64 * 20
-    fed = federation(model, samples, precision)
-    algorithm = FedAvg(model, rounds=1, local_epochs=2, augment=augment, evaluate_every=10**9)
-    session = algorithm.open(fed, model, None, None)
-    message = algorithm.question(session.network.weights()._asdict(), 1)
-    images = 10 * samples * algorithm.local_epochs
-    together = images / seconds(lambda: fed.ask("train", message))
-    trainer, fed.trainer = fed.trainer, None
-    assert trainer is not None
-    one_by_one = images / seconds(lambda: fed.ask("train", message), 1)
-    row = {"what": "stage 1", "model": model, "precision": precision, "augment": augment}
-    row |= {"images_per_second": round(together), "eager_loop": round(one_by_one), "captured": bool(trainer.losses)}
-    print(row, flush=True)
-    return row
-
-
-def agreement(model: str) -> dict[str, object]:
-    """How far the captured steps end from the plain ones, in float32 without TF32."""
-    torch.backends.cudnn.allow_tf32 = False
-    fed = federation(model, 200, "fp32")
-    algorithm = FedAvg(model, rounds=1, local_epochs=1, lr=0.01)
-    session = algorithm.open(fed, model, None, None)
-    message = algorithm.question(session.network.weights()._asdict(), 1)
-    jobs = [silo.begin_training(message)[1] for silo in fed.silos]
-    assert fed.trainer is not None
-    fast = fed.trainer.train(jobs)
-    plain = [local_update(fed.trainer.build(), job) for job in jobs]
-    start = jobs[0].start.parameters
-    error = max(
-        float((a.parameters - b.parameters).norm() / (b.parameters - start).norm())
-        for a, b in zip(fast, plain, strict=True)
-    )
-    torch.backends.cudnn.allow_tf32 = True
-    row = {"what": "captured against plain steps", "model": model, "relative_error_of_the_change": error}
-    print(row, flush=True)
-    return row
-
-
-def features(model: str, p: int = 100_000) -> dict[str, object]:
-    """Tangent features an image, beside a plain pass and the paper's loop over samples."""
-    spec = NetworkSpec(
-        model, InputSpec(SHAPES[model], torch.uint8, (0.5,) * SHAPES[model][0], (0.2,) * SHAPES[model][0]), 10
-    )
-    weights = spec.build("cuda").weights()
-    tangents = TangentMap(spec, TangentFeatures(p).recipe(weights), "cuda")
-    x = torch.randint(256, (512, *SHAPES[model]), dtype=torch.uint8, device="cuda")
-    module, prepared = tangents.network.module, tangents.network.prepare(x)
-
-    def one_pass() -> None:
-        module(prepared)[:, 0].sum().backward()
-
-    def loop() -> None:
-        for i in range(16):
-            module.zero_grad()
-            module(prepared[i : i + 1])[0, 0].backward()
-            torch.cat([q.grad.flatten() for q in module.parameters()])[tangents.coordinates]
-
-    module.eval()
-    row = {
-        "what": "tangent features",
-        "model": model,
-        "p": tangents.p,
-        "images_per_second": round(512 / seconds(lambda: tangents(x))),
-        "plain_pass": round(512 / seconds(one_pass)),
-        "loop": round(16 / seconds(loop)),
-    }
-    half, ks = x[:8], tangents.coordinates
-    exact = tangent_features(module.double(), tangents.network.prepare(half).double(), ks, method="func")
-    module.float()
-    row["relative_error"] = float((tangents(half) - exact).norm() / exact.norm())
-    print(row, flush=True)
-    return row
-
-
-def stage2(n: int = 5000, p: int = 100_000, classes: int = 10) -> dict[str, object]:
-    """One silo's decomposition and rounds."""
-    z = torch.randn(n, p + 1, device="cuda").half()
-    y = torch.randn(n, classes, device="cuda")
-    w, h = torch.zeros(p + 1, classes, device="cuda"), torch.randn(p + 1, classes, device="cuda") * 1e-4
-    made = []
-    row: dict[str, object] = {"what": "stage 2, one silo", "n": n, "p": p}
-    row["decompose_seconds"] = seconds(lambda: made.append(LocalRegression(z, y)), 1)
-    regression = made[-1]
-    lr = 1 / regression.largest_eigenvalue
-    row["round_seconds"] = seconds(lambda: regression.advance(w, h, lr, 500))
-    print(row, flush=True)
-    return row
+    """The median time of some work, after a run that is not counted."""
+    return sorted([timed(work)[0] for _ in range(repeats + 1)][1:])[repeats // 2]
 
 
 if __name__ == "__main__":
-    found: list[dict[str, object]] = []
-    for name, augment in (("simple-cnn", "none"), ("resnet18-bn", "crop-flip")):
-        found += [agreement(name), *(stage1(name, augment, p) for p in ("bf16", "fp32")), features(name)]
-    found.append(stage2())
-    record = {"hardware": torch.cuda.get_device_name(), "torch": torch.__version__, "python": platform.python_version()}
-    Path(sys.argv[1]).write_text(json.dumps(record | {"rows": found}, indent=2) + "\n")
+    main()
