@@ -48,7 +48,7 @@ def test_a_run_writes_a_folder_and_prints_a_table(fedtct: Terminal) -> None:
     assert header.split()[:3] == ["method", "split", "test"]
     assert line.split()[:2] == ["tct", "iid"]
     assert "2+2+2" in line
-    assert where == "everything is in runs/a"
+    assert where == "everything is in runs/a: look at runs/a/report.html"
     written = set(map(str, fedtct.tree()))
     pictures = {f"runs/a/plots/{name}" for name in ("accuracy-by-round", "accuracy-by-megabyte", "split")}
     assert written > {f"{picture}.{kind}" for picture in pictures for kind in ("png", "svg")}

@@ -44,7 +44,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
     process = fedtct("--resume", "a")
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    assert out.splitlines()[-1] == "everything is in a"
+    assert out.splitlines()[-1] == "everything is in a: look at a/report.html"
     assert metrics.read_bytes().count(b"\n") == 61
 
 

@@ -40,21 +40,22 @@ def compare(
     \b
     fedtct compare --methods fedavg,scaffold,tct --split classes:1 --seeds 3
     """
-    screen = Screen(quiet=json)
-    from fedtct.runs.compare import comparison
-    from fedtct.runs.plan import Plan
+    with Screen(quiet=json) as screen:
+        screen.wait("getting ready")
+        from fedtct.runs.compare import comparison
+        from fedtct.runs.plan import Plan
 
-    if resume is not None:
-        if settings or config or out:
-            raise FedtctError(f"--resume goes on with the plan in {resume}: leave out the other options")
-        carry_out(Plan.read(resume, "compare"), resume, True, screen, json)
-        return
-    shared = (read_toml(config) if config else {}) | settings
-    split = OWN if shared.get("data") else split
-    plan = comparison(words(methods), words(split), numbers(seeds), shared)
-    first = next(iter(plan.runs.values()))
-    path = out or next_free(Path("runs") / f"compare-{first.dataset}")
-    carry_out(plan, path, False, screen, json)
+        if resume is not None:
+            if settings or config or out:
+                raise FedtctError(f"--resume goes on with the plan in {resume}: leave out the other options")
+            carry_out(Plan.read(resume, "compare"), resume, True, screen, json)
+            return
+        shared = (read_toml(config) if config else {}) | settings
+        split = OWN if shared.get("data") else split
+        plan = comparison(words(methods), words(split), numbers(seeds), shared)
+        first = next(iter(plan.runs.values()))
+        path = out or next_free(Path("runs") / f"compare-{first.dataset}")
+        carry_out(plan, path, False, screen, json)
 
 
 def carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool) -> None:
@@ -67,12 +68,14 @@ def carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool
         seed = f" seed {config.seed}" if several else ""
         return screen.watch(f"{numbers[name]}/{len(numbers)} {config.method} {config.split}{seed}", config)
 
-    with stoppable(screen, path, "fedtct compare"), screen:
+    with stoppable(screen, path, f"fedtct compare --resume {path}"), screen:
+        screen.wait(f"checking {len(plan.runs)} runs")
         runs = plan.execute(path, resume=resume, watch=watch, look=look_at_run)
+        screen.wait("drawing and writing the report")
         lines = write_comparison(runs, path)
         draw_comparison(runs, path)
-        report_on(list(runs.values()), path)
-    print_lines(lines, path, json)
+        page = report_on(list(runs.values()), path)
+    print_lines(lines, path, json, page)
 
 
 def words(text: str) -> list[str]:

@@ -16,6 +16,7 @@ from rich.progress import (
 
 from fedtct.cli.help import Commands
 from fedtct.cli.screen import Screen
+from fedtct.cli.stopping import INTERRUPTED
 from fedtct.errors import FedtctError
 
 data = Commands(help="Datasets: list, fetch, verify. For example: fedtct data fetch cifar10")
@@ -69,8 +70,13 @@ def fetch(name: Name, data_dir: DataDir = None) -> None:
             tasks[file] = bars.add_task(file)
         bars.update(tasks[file], completed=done, total=total)
 
+    go_on = f"fedtct data fetch {name}" + (f" --data-dir {data_dir}" if data_dir else "")
     try:
         written = download(name, data_dir, progress=progress)
+    except KeyboardInterrupt:
+        bars.stop()
+        Screen().say(f"fedtct: stopped; go on with `{go_on}`")
+        raise typer.Exit(INTERRUPTED) from None
     finally:
         if tasks:
             bars.stop()

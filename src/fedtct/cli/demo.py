@@ -19,11 +19,12 @@ def demo(out: Out = None, json: Json = False) -> None:
     \b
     fedtct demo
     """
-    import torch
+    with Screen(quiet=json) as screen:
+        screen.wait("getting ready")
+        import torch
 
-    from fedtct.runs.compare import comparison
+        from fedtct.runs.compare import comparison
 
-    torch.set_num_threads(1)  # the arrays are too small to share: threads would only wait for each other
-    screen = Screen(quiet=json)
-    plan = comparison(METHODS, SPLITS, [0], {"dataset": "digits", "silos": 10, "rounds": ROUNDS, "p": FEATURES})
-    carry_out(plan, out or next_free(Path("runs/demo")), False, screen, json)
+        torch.set_num_threads(1)  # the arrays are too small to share: threads would only wait for each other
+        plan = comparison(METHODS, SPLITS, [0], {"dataset": "digits", "silos": 10, "rounds": ROUNDS, "p": FEATURES})
+        carry_out(plan, out or next_free(Path("runs/demo")), False, screen, json)

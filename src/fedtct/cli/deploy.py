@@ -11,6 +11,7 @@ from fedtct.cli.flower import need_flower
 from fedtct.cli.help import Commands
 from fedtct.cli.output import next_free, print_messages, print_summary
 from fedtct.cli.screen import Screen
+from fedtct.cli.stopping import INTERRUPTED
 from fedtct.errors import FedtctError
 
 deploy = Commands(help="Across machines, on Flower. For example: fedtct deploy up")
@@ -152,7 +153,14 @@ def run(
         return
     places = {"out": out, "resume": resume}
     command = processes.submit(server, app, {k: str(v.absolute()) for k, v in places.items() if v is not None})
-    if not processes.follow(command, server / "flwr", lambda line: print(line, flush=True)):
+    go_on = f"fedtct deploy run {app} --server {server} --resume {resume or out or settings.out}"
+    try:
+        finished = processes.follow(command, server / "flwr", lambda line: print(line, flush=True))
+    except KeyboardInterrupt:
+        screen = Screen()
+        screen.say(f"fedtct: no longer looking on: the run goes on at the server. If it stops there: {go_on}")
+        raise typer.Exit(INTERRUPTED) from None
+    if not finished:
         raise typer.Exit(1)
 
 
@@ -168,6 +176,7 @@ def up(
     fedtct deploy up --local 3
     """
     from fedtct.deploy.demo import run_demo
+    from fedtct.report.page.write import REPORT
     from fedtct.runs.folder import RunFolder, free_folder
     from fedtct.runs.summary import Summary
 
@@ -175,4 +184,9 @@ def up(
         raise FedtctError("up needs at least one silo and one round")
     screen = Screen()
     folder = free_folder(out or next_free(Path("runs/deploy-demo")))
-    print_summary(Summary.of(RunFolder.resume(run_demo(folder, local, rounds, screen.say))), False)
+    try:
+        run = run_demo(folder, local, rounds, screen.say)
+    except KeyboardInterrupt:
+        screen.say(f"fedtct: stopped, server and silos too; `fedtct deploy up` begins anew, {folder} may be deleted")
+        raise typer.Exit(INTERRUPTED) from None
+    print_summary(Summary.of(RunFolder.resume(run)), False, run / REPORT)

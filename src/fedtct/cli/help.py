@@ -31,7 +31,8 @@ class Commands(typer.Typer):
 
     def __init__(self, **more: Any) -> None:
         context = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
-        super().__init__(cls=Group, rich_markup_mode=None, add_completion=False, context_settings=context, **more)
+        plain: dict[str, Any] = {"rich_markup_mode": None, "add_completion": False, "pretty_exceptions_enable": False}
+        super().__init__(cls=Group, context_settings=context, **plain, **more)
 
     def command(self, name: str | None = None, **more: Any) -> Callable[[Function], Function]:
         """Add a command."""

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from fedtct.runs.summary import Summary
 
 
-def next_free(path: Path) -> Path:
-    """The path, or the first of path-2, path-3 and so on that is not taken."""
-    number, free = 1, path
+def next_free(path: Path, ending: str = "") -> Path:
+    """The path with this ending, or the first of path-2, path-3 and so on that is not taken."""
+    number, free = 1, path.with_name(path.name + ending)
     while free.exists():
         number += 1
-        free = path.with_name(f"{path.name}-{number}")
+        free = path.with_name(f"{path.name}-{number}{ending}")
     return free
 
 
@@ -35,7 +35,7 @@ def print_json(value: Any) -> None:
     print(json.dumps(strict(value), allow_nan=False))
 
 
-def print_summary(summary: Summary, as_json: bool) -> None:
+def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
     """What a run amounts to."""
     if as_json:
         print_json(summary.as_dict())
@@ -55,10 +55,10 @@ def print_summary(summary: Summary, as_json: bool) -> None:
         f"{summary.seconds:,.1f}",
     )
     private = "" if summary.epsilon is None else f"differential privacy of every sample: ε = {summary.epsilon:.3g}\n"
-    _print(table, f"{private}everything is in {summary.folder}")
+    _print(table, f"{private}everything is in {summary.folder}: look at {page}")
 
 
-def print_choice(choice: Choice, as_json: bool) -> None:
+def print_choice(choice: Choice, as_json: bool, page: Path) -> None:
     """Which candidate won, by what, and its run."""
     from fedtct.runs.summary import Summary
 
@@ -70,10 +70,10 @@ def print_choice(choice: Choice, as_json: bool) -> None:
     for name, accuracy in choice.accuracies.items():
         table.add_row(f"{name} (chosen)" if name == choice.best.path.name else name, percent(accuracy))
     _print(table)
-    print_summary(summary, False)
+    print_summary(summary, False, page)
 
 
-def print_lines(lines: Sequence[Line], folder: Path, as_json: bool) -> None:
+def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) -> None:
     """The table of a comparison."""
     if as_json:
         print_json({"folder": str(folder), "table": [vars(line) for line in lines]})
@@ -95,7 +95,7 @@ def print_lines(lines: Sequence[Line], folder: Path, as_json: bool) -> None:
             f"{line.megabytes:,.1f}",
             f"{line.seconds:,.1f}",
         )
-    _print(table, f"everything is in {folder}: summary.csv, plots, a folder a run")
+    _print(table, f"everything is in {folder}, with a folder a run: look at {page}")
 
 
 def print_messages(lines: Sequence[Message], promise: str = "") -> None:

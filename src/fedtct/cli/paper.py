@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedtct.cli.help import Commands
+from fedtct.cli.screen import Screen
+from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
 
 if TYPE_CHECKING:
@@ -71,13 +75,15 @@ def run(
         raise FedtctError(f"{part} has nothing with '{only}' in its name: fedtct paper list {part} shows all")
     if any(".imagenet" in f".{found.name}".replace("-", ".") for found in wanted) and not imagenet and scale != "tiny":
         raise FedtctError("these runs start from ImageNet weights: give the state dict with --imagenet FILE")
-    for seed in range(seeds):
-        runner = Runner(state, results, minutes=minutes, scale=scale, seed=seed, imagenet=imagenet)
-        try:
-            runner.run(wanted)
-        except OutOfTime:
-            print("out of time: run the same command again to go on")
-            return
+    screen = Screen()
+    with stoppable(screen, None, shlex.join(["fedtct", *sys.argv[1:]])), screen:
+        for seed in range(seeds):
+            more: dict[str, Any] = {"minutes": minutes, "scale": scale, "seed": seed, "imagenet": imagenet}
+            try:
+                Runner(state, results, watch=screen.watch, **more).run(wanted)
+            except OutOfTime:
+                screen.say("out of time: run the same command again to go on")
+                return
 
 
 @paper.command()

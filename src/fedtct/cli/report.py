@@ -26,18 +26,25 @@ def report(
     fedtct report runs/a runs/b runs/c --out abc.html
     fedtct report runs/demo --tensorboard
     """
-    from fedtct.report.page import read_runs, write_report
-    from fedtct.report.page.write import REPORT
-    from fedtct.report.trackers import TRACKERS, need
+    with Screen() as screen:
+        screen.wait("reading")
+        from fedtct.report.page import read_runs, write_report
+        from fedtct.report.page.write import REPORT
+        from fedtct.report.trackers import TRACKERS, need
 
-    asked = [name for name, wanted in {"tensorboard": tensorboard, "mlflow": mlflow}.items() if wanted]
-    for name in asked:
-        need(name)
-    if out is not None and out.is_dir():
-        raise FedtctError(f"{out} is a folder: give --out the name of a file, {out / REPORT} for example")
-    found = read_runs(runs)
-    path = out or (runs[0] / REPORT if len(runs) == 1 else next_free(Path(REPORT)))
-    print(write_report(found, path))
-    for name in asked:
-        for run in Screen().track(found, f"writing for {name}"):
-            print(TRACKERS[name](run))
+        asked = [name for name, wanted in {"tensorboard": tensorboard, "mlflow": mlflow}.items() if wanted]
+        for name in asked:
+            need(name)
+        if out is not None and out.is_dir():
+            raise FedtctError(f"{out} is a folder: give --out the name of a file, {out / REPORT} for example")
+        found = read_runs(runs)
+        written = [str(write_report(found, out or default_file(runs)))]
+        for name in asked:
+            for run in screen.track(found, f"writing for {name}"):
+                written.append(TRACKERS[name](run))
+    print("\n".join(written))
+
+
+def default_file(runs: list[Path]) -> Path:
+    """Where a page goes if nobody says: to the run it is about, or here if it is about several."""
+    return runs[0] / "report.html" if len(runs) == 1 else next_free(Path("report"), ".html")

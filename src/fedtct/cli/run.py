@@ -48,28 +48,29 @@ def run(
 
     Methods: tct, fedavg, fedprox, scaffold, feddyn, fedadam, centralized, fedavg-last-layer.
     """
-    screen = Screen(quiet=json)
     given = (read_toml(config) if config else {}) | settings
-    if engine not in ENGINES:
-        raise FedtctError(f"unknown engine '{engine}'. Known: {', '.join(ENGINES)}")
-    if resume is not None:
-        if out is not None:
-            raise FedtctError(f"--resume goes on in {resume}: leave out --out")
-        _resume(resume, given, screen, json, engine)
-        return
-    lr = given.get("lr", "")
-    rates = lr if isinstance(lr, list) else str(lr).split(",")
-    if len(rates) > 1:
-        if engine != "local":
-            raise FedtctError("--engine flower runs one configuration: give a single lr")
-        first = RunConfig.of(**given | {"lr": rates[0]})
-        _choose(first, rates, out or next_free(default_folder(first)), screen, json)
-        return
-    chosen = RunConfig.of(**given)
-    from fedtct.runs.folder import RunFolder
+    with Screen(quiet=json) as screen:
+        screen.wait("getting ready")
+        if engine not in ENGINES:
+            raise FedtctError(f"unknown engine '{engine}'. Known: {', '.join(ENGINES)}")
+        if resume is not None:
+            if out is not None:
+                raise FedtctError(f"--resume goes on in {resume}: leave out --out")
+            _resume(resume, given, screen, json, engine)
+            return
+        lr = given.get("lr", "")
+        rates = lr if isinstance(lr, list) else str(lr).split(",")
+        if len(rates) > 1:
+            if engine != "local":
+                raise FedtctError("--engine flower runs one configuration: give a single lr")
+            first = RunConfig.of(**given | {"lr": rates[0]})
+            _choose(first, rates, out or next_free(default_folder(first)), screen, json)
+            return
+        chosen = RunConfig.of(**given)
+        from fedtct.runs.folder import RunFolder
 
-    path = out or next_free(default_folder(chosen))
-    _execute(RunFolder.create(path, chosen, screen.watch(chosen.method, chosen)), screen, json, engine)
+        path = out or next_free(default_folder(chosen))
+        _execute(RunFolder.create(path, chosen, screen.watch(chosen.method, chosen)), screen, json, engine)
 
 
 def default_folder(config: RunConfig) -> Path:
@@ -103,10 +104,11 @@ def _execute(folder: "RunFolder", screen: Screen, json: bool, engine: str) -> No
         from fedtct.runs.execute import execute
     if promise := folder.config.promise():
         screen.say(promise)
-    with stoppable(screen, folder.path, "fedtct run"), screen:
+    with stoppable(screen, folder.path, f"fedtct run --resume {folder.path}"), screen:
         execute(folder, look_at_run)
-        report_on([folder], folder.path)
-    print_summary(Summary.of(folder), json)
+        screen.wait("writing the report")
+        page = report_on([folder], folder.path)
+    print_summary(Summary.of(folder), json, page)
 
 
 def _choose(config: RunConfig, rates: list[Any], path: Path, screen: Screen, json: bool) -> None:
@@ -120,8 +122,9 @@ def _choose(config: RunConfig, rates: list[Any], path: Path, screen: Screen, jso
 def _carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool) -> "Choice":
     from fedtct.runs.choose import choose
 
-    with stoppable(screen, path, "fedtct run"), screen:
+    with stoppable(screen, path, f"fedtct run --resume {path}"), screen:
         choice = choose(plan, path, resume=resume, watch=screen.watch, look=look_at_run)
-        report_on(list(choice.runs.values()), path)
-    print_choice(choice, json)
+        screen.wait("writing the report")
+        page = report_on(list(choice.runs.values()), path)
+    print_choice(choice, json, page)
     return choice

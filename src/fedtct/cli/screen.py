@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn, track
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from fedtct.runs.config import RunConfig
 from fedtct.runs.watcher import Watcher
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LINES = 10.0
 Item = TypeVar("Item")
 RATING = ("describe", "evaluate", "rate", "assess")  # questions that belong to no round of their own
-STAGES = {"stage1": "stage 1", "convexify": "convexify", "stage2": "stage 2"}
+STAGES = {"stage1": "stage 1", "convexify": "convexify", "stage2": "stage 2", "alone": "each silo alone"}
 
 
 class Screen:
@@ -38,6 +38,8 @@ class Screen:
             console=self.console,
             disable=quiet or not self.console.is_terminal,
         )
+        self._shown: TaskID | None = None  # the bar of the run that is shown
+        self._waiting: TaskID | None = None
 
     def __enter__(self) -> Screen:
         self.bars.start()
@@ -46,24 +48,46 @@ class Screen:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.done_waiting()
         self.bars.stop()
 
     def say(self, text: str) -> None:
         """A message."""
         self.console.print(text, markup=False, soft_wrap=True)
 
+    def wait(self, doing: str) -> None:
+        """Say what is done now, if nobody can tell how long it takes; the next thing that is shown takes its place."""
+        self.done_waiting()
+        self._waiting = self.bars.add_task(doing, total=None, rounds="", accuracy="")
+
+    def done_waiting(self) -> None:
+        """What was waited for is over."""
+        if self._waiting is not None:
+            self.bars.remove_task(self._waiting)
+            self._waiting = None
+
+    def show_bar(self, title: str, total: int, done: int) -> TaskID:
+        """A new bar, below those that are there."""
+        self.done_waiting()
+        self._shown = self.bars.add_task(title, total=total, completed=done, rounds="", accuracy="")
+        return self._shown
+
     def track(self, items: Sequence[Item], doing: str) -> Iterator[Item]:
         """Go through some items and show how far it is."""
-        quiet = self.console.quiet or not self.console.is_terminal
-        yield from track(items, doing, console=self.console, transient=True, disable=quiet)
+        bar = self.show_bar(doing, len(items), 0)
+        for number, item in enumerate(items, 1):
+            yield item
+            self.bars.update(bar, completed=number, rounds=f"{number}/{len(items)}")
 
     def watch(self, name: str, config: RunConfig) -> Watcher:
         """Someone who shows a run here; of the run before, a line is left."""
-        if self.bars.tasks:
-            last = self.bars.tasks[-1]
+        if self._shown is not None:
+            last = next(task for task in self.bars.tasks if task.id == self._shown)
             self.say(f"{last.description}  {last.fields['accuracy']}")
+            self._shown = None
         for task in self.bars.task_ids:
-            self.bars.remove_task(task)
+            if task != self._waiting:
+                self.bars.remove_task(task)
         if self.console.quiet:
             return Watcher()
         return _Bars(self, name) if self.console.is_terminal else _Lines(self, name)
@@ -74,36 +98,50 @@ class _Lines(Watcher):
 
     def __init__(self, screen: Screen, name: str) -> None:
         self.screen, self.name = screen, name
-        self.rounds, self.next_line = 0, 0.0
+        self.stage, self.rounds, self.first, self.done = "", 0, 0, 0
+        self.started = self.next_line = 0.0
 
     def begin(self, stage: str, rounds: int, done: int) -> None:
-        self.rounds, self.next_line = rounds, time.monotonic() + SECONDS_BETWEEN_LINES
+        self.stage, self.rounds = STAGES.get(stage, stage), rounds
+        self.first = self.done = done
+        self.started = time.monotonic()
+        self.next_line = self.started + SECONDS_BETWEEN_LINES
+
+    def reply(self, question: str, done: int, total: int) -> None:
+        if question not in RATING and time.monotonic() > self.next_line:
+            self._say(f"round {min(self.done + 1, self.rounds)} of {self.rounds}", f"silo {done} of {total}")
 
     def record(self, row: Row) -> None:
+        self.done = row.round
         if row.round == self.rounds or time.monotonic() > self.next_line:
-            self.next_line = time.monotonic() + SECONDS_BETWEEN_LINES
-            accuracy = accuracies(row)
-            done = f"{self.name}  {STAGES.get(row.stage, row.stage)}  round {row.round} of {self.rounds}"
-            self.screen.say(f"{done}  {accuracy}".rstrip())
+            self._say(f"round {row.round} of {self.rounds}", accuracies(row), self._left())
+
+    def _left(self) -> str:
+        done, missing = self.done - self.first, self.rounds - self.done
+        return f"about {duration((time.monotonic() - self.started) / done * missing)} left" if done and missing else ""
+
+    def _say(self, *parts: str) -> None:
+        self.next_line = time.monotonic() + SECONDS_BETWEEN_LINES
+        self.screen.say("  ".join(part for part in (self.name, self.stage, *parts) if part))
 
 
 class _Bars(Watcher):
     """A bar a stage, that moves with every silo's reply."""
 
     def __init__(self, screen: Screen, name: str) -> None:
-        self.bars, self.name = screen.bars, name
+        self.screen, self.bars, self.name = screen, screen.bars, name
         self.task = TaskID(0)
-        self.rounds, self.done = 0, 0.0
+        self.rounds, self.done, self.silos = 0, 0.0, ""
 
     def begin(self, stage: str, rounds: int, done: int) -> None:
-        self.rounds, self.done = rounds, float(done)
-        title = f"{self.name}  {STAGES.get(stage, stage)}"
-        self.task = self.bars.add_task(title, total=rounds, completed=done, rounds="", accuracy="")
+        self.rounds, self.done, self.silos = rounds, float(done), ""
+        self.task = self.screen.show_bar(f"{self.name}  {STAGES.get(stage, stage)}", rounds, done)
         self._show()
 
     def reply(self, question: str, done: int, total: int) -> None:
         if self.rounds and question not in RATING:
             self.done += 1 / total
+            self.silos = f"{done}/{total} silos" if self.rounds == 1 else ""
             self._show()
 
     def record(self, row: Row) -> None:
@@ -113,7 +151,7 @@ class _Bars(Watcher):
 
     def _show(self, row: Row | None = None) -> None:
         done = min(self.done, self.rounds)
-        self.bars.update(self.task, completed=done, rounds=f"{int(done + 1e-6)}/{self.rounds} rounds")
+        self.bars.update(self.task, completed=done, rounds=self.silos or f"{int(done + 1e-6)}/{self.rounds} rounds")
         if row is not None and (text := accuracies(row)):
             self.bars.update(self.task, accuracy=text)
 
@@ -123,6 +161,13 @@ def accuracies(row: Row) -> str:
     parts = {"test": row.rating("test"), "held-out": row.rating("holdout"), "train": row.rating("train")}
     found = {name: value for name, value in parts.items() if value is not None}
     return "  ".join(f"{name} {f'R² {v:.3f}' if row.regression else percent(v)}" for name, v in found.items())
+
+
+def duration(seconds: float) -> str:
+    """How long something takes, as people say it."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def percent(share: float | None) -> str:

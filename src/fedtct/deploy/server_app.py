@@ -17,9 +17,13 @@ from fedtct.deploy.processes import SAYS
 from fedtct.errors import FedtctError
 from fedtct.federation.flower import FlowerFederation, Terms
 from fedtct.history import Checkpoint, Row
+from fedtct.report.page import write_report
+from fedtct.report.page.write import REPORT
 from fedtct.runs.config import RunConfig, check_names, parse_toml
+from fedtct.runs.findings import CLASSES, confusion
 from fedtct.runs.folder import RunFolder, write_text
 from fedtct.runs.watcher import Watcher
+from fedtct.tasks import Regression
 
 KEY, SILOS = "flower-run", "silos.jsonl"
 
@@ -93,8 +97,11 @@ class ServerFolder(RunFolder):
 class Speaker(Watcher):
     """Tells in the server's log how a run goes."""
 
+    rounds = 0
+
     def begin(self, stage: str, rounds: int, done: int) -> None:
         """A stage begins."""
+        self.rounds = rounds
         say(f"{stage}: {rounds} rounds" + (f", {done} of them done" if done else ""))
 
     def record(self, row: Row) -> None:
@@ -102,7 +109,7 @@ class Speaker(Watcher):
         scores = {name: row.rating(name) for name in ("test", "train")}
         show = "{} R² {:.3f}".format if row.regression else "{} {:.1%}".format
         parts = [show(name, value) for name, value in scores.items() if value is not None]
-        say("  ".join([f"{row.stage} round {row.round}", *parts, f"{row.seconds:.1f} s"]))
+        say("  ".join([f"{row.stage} round {row.round} of {self.rounds}", *parts, f"{row.seconds:.1f} s"]))
 
 
 def server_app(settings: Path) -> ServerApp:
@@ -137,8 +144,12 @@ def serve(grid: Grid, config: RunConfig, server: ServerConfig, resume: str = "")
     if promise := config.promise():
         say(promise)
     federation = FlowerFederation(grid, folder.key(), server.terms(config.silos), folder.note)
-    fit = config.build(server.num_classes or None).fit(federation, test=test_data(server, config), journal=folder)
+    test = test_data(server, config)
+    fit = config.build(server.num_classes or None).fit(federation, test=test, journal=folder)
+    if test is not None and not isinstance(fit.model.spec.task, Regression):
+        folder.find_out(CLASSES, lambda: confusion(fit.model, *test))
     folder.finish(fit)
+    write_report([folder], folder.path / REPORT)
     federation.close()
     say(f"finished: everything is in {folder.path}")
     return fit

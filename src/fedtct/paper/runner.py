@@ -37,6 +37,7 @@ from fedtct.runs.folder import (
     to_line,
     write_text,
 )
+from fedtct.runs.plan import Watch
 from fedtct.stage2 import IterativeRegression
 from fedtct.stage2.base import convexify
 from fedtct.tct import TCT
@@ -91,11 +92,12 @@ class Runner:
         seed: int = 0,
         commit: str | None = None,
         imagenet: str = "",
+        watch: Watch | None = None,
     ) -> None:
         if scale not in SCALES:
             raise FedtctError(f"unknown scale '{scale}'. Known: {', '.join(SCALES)}")
         self.state, self.results, self.scale, self.seed, self.commit = state, results, SCALES[scale], seed, commit
-        self.imagenet = imagenet
+        self.imagenet, self.watch = imagenet, watch
         self.deadline = time.monotonic() + 60 * minutes
 
     def run(self, runs: Sequence[Run]) -> None:
@@ -222,6 +224,7 @@ class Runner:
             assert isinstance(tct.stage2, IterativeRegression)
             if session is None or problem is None:
                 federation = LocalFederation(job.silos, folder.config.device)
+                federation.on_reply = folder.watcher.reply
                 session = tct.stage1.open(federation, tct.model, job.data.test, folder)
                 recipe = tct.features.recipe(tct.stage1.run(session))
                 problem, first = convexify(session, recipe), folder.path
@@ -267,6 +270,8 @@ class Runner:
         run = PaperRun.resume(folder) if folder.exists() else PaperRun.create(folder, config)
         assert isinstance(run, PaperRun)
         run.deadline = self.deadline
+        if self.watch:
+            run.watcher = self.watch(folder.name, config)
         if config.method == "fedavg":
             run.keep = frozenset(round(i / SHARES * self.scale.stage1) for i in range(SHARES + 1))
         return run

@@ -50,7 +50,7 @@ def find_all(folder: RunFolder, job: Job, fit: Fit) -> None:
     if judge is None:
         return
     if not isinstance(fit.model.spec.task, Regression):
-        folder.find_out(CLASSES, lambda: judge.confusion(fit.model))
+        folder.find_out(CLASSES, lambda: confusion(fit.model, judge.x, judge.y, tested=job.data.test is not None))
     folder.find_out(SILOS, lambda: judge.rate(fit.model, range(len(job.silos))))
     folder.find_out(ALONE, lambda: alone(folder, job, judge))
 
@@ -110,18 +110,21 @@ class Judge:
             chosen = [self.job.silos[k] for k in silos]
             own = [model.score(on_cpu(silo.given("held_x")), on_cpu(silo.given("held_y"))) for silo in chosen]
         else:
-            found, counts = self._table(model), class_counts(self.job, self.spec)
+            found, counts = table(model, self.x, self.y).double(), class_counts(self.job, self.spec)
             own = [recall(found, counts[k]) for k in silos]
         return {"own": own, "everybody": model.score(on_cpu(self.x), on_cpu(self.y)), "held_out": self.held}
 
-    def confusion(self, model: Classifier) -> Finding:
-        """How many samples of a class (a row) are taken for which (a column)."""
-        return {"confusion": self._table(model).long().tolist(), "tested": self.job.data.test is not None}
 
-    def _table(self, model: Classifier) -> Tensor:
-        classes = self.spec.num_classes
-        pairs = encode(self.spec, self.y) * classes + model.scores(self.x).argmax(1)
-        return pairs.bincount(minlength=classes**2).view(classes, classes).double()
+def confusion(model: Classifier, x: Any, y: Any, tested: bool = True) -> Finding:
+    """How many samples of a class (a row) are taken for which (a column); of the test set, or what silos hold out."""
+    return {"confusion": table(model, x, y).tolist(), "tested": tested}
+
+
+def table(model: Classifier, x: Any, y: Any) -> Tensor:
+    """Counts of true and predicted classes."""
+    classes = model.spec.num_classes
+    pairs = encode(model.spec, y) * classes + model.scores(x).argmax(1)
+    return pairs.bincount(minlength=classes**2).view(classes, classes)
 
 
 def on_cpu(values: Any) -> Any:

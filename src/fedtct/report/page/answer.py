@@ -117,8 +117,10 @@ def _reading(task: Task, bound: float | None, rating: Rating) -> str:
     where = "the test set" if tested else "the silos’ training data: there is no test set"
     over = ", mean ± standard deviation over seeds" if any(len(method.runs) > 1 for method in task.methods) else ""
     parts = [f"{rating.name[0].upper()}{rating.name[1:]} is on {where}{over}. A silo’s is on {whose}."]
-    if any("+" in Summary.of(run).rounds for run in runs):
-        parts.append("Rounds are those of stage 1, of sharing the features’ statistics, and of stage 2.")
+    stages = max(Summary.of(run).rounds.count("+") for run in runs)
+    if stages:
+        shared = ", of sharing the features’ statistics," if stages > 1 else ""
+        parts.append(f"Rounds are those of stage 1{shared} and of stage 2.")
     promises = dict.fromkeys(promise for method in task.methods if (promise := method.config.promise()))
     parts += [f"{promise[0].upper()}{promise[1:]}." for promise in promises]
     if bound is None:

@@ -115,13 +115,11 @@ def of(method: Method, **trace: Any) -> Trace:
     return {"type": "scatter", "name": method.label, "meta": {"method": method.label}} | trace
 
 
-def ticks(names: Sequence[str], room: int) -> Trace:
-    """An axis with a place for each name, and as many of them written as there is room for."""
-    step = next((step for step in (1, 2, 5, 10, 20, 50) if len(names) <= step * room), len(names))
-    shown = range(0, len(names), step)
+def ticks(names: Sequence[str]) -> Trace:
+    """An axis with a place for each name; the page writes as many as there is room for."""
     return {
-        "tickvals": list(shown),
-        "ticktext": [names[index] for index in shown],
+        "tickvals": list(range(len(names))),
+        "ticktext": list(names),
         "range": [-0.6, len(names) - 0.4],
         "zeroline": False,
     }
@@ -137,10 +135,7 @@ def logarithmic(values: Iterable[float | None], title: str = "") -> Trace:
     positive = [value for value in values if value is not None and value > 0] or [1.0]
     low, high = log10(min(positive)), log10(max(positive))
     margin = max(0.05 * (high - low), 0.03)
-    decades = range(floor(low - margin), ceil(high + margin) + 1)
-    factors = (1, 1.5, 2, 3, 4, 5, 7) if high - low < 0.8 else (1, 2, 5) if high - low < 2 else (1,)
-    step = 1 + int(high - low) // 6
-    marks = [factor * 10.0**power for power in decades if power % step == 0 for factor in factors]
+    marks = _marks(low - margin, high + margin)
     return {
         "type": "log",
         "range": [low - margin, high + margin],
@@ -148,6 +143,17 @@ def logarithmic(values: Iterable[float | None], title: str = "") -> Trace:
         "ticktext": [number(mark) for mark in marks],
         "title": {"text": title},
     }
+
+
+def _marks(low: float, high: float) -> list[float]:
+    """Round numbers from 10^low to 10^high: evenly spaced within a decade, else 1, 2, 5 or powers of ten."""
+    if high - low < 0.8:
+        wide = (10**high - 10**low) / 5
+        step = next(f * 10.0 ** floor(log10(wide)) for f in (1, 2, 5, 10) if f * 10.0 ** floor(log10(wide)) >= wide)
+        return [step * k for k in range(ceil(10**low / step), floor(10**high / step) + 1)]
+    factors, apart = (1, 2, 5) if high - low < 2.2 else (1,), 1 + int(high - low) // 6
+    powers = [power for power in range(floor(low), ceil(high) + 1) if power % apart == 0]
+    return [factor * 10.0**power for power in powers for factor in factors]
 
 
 def beside(y: Iterable[int], method: Method, methods: Sequence[Method]) -> list[float]:
@@ -192,7 +198,10 @@ class Rating:
 
     def difference(self, value: float | None) -> str:
         """A difference of two values: percentage points, or R²."""
-        return "–" if value is None else f"{self.factor * value:+.{self.digits}f}".replace("-", "−")
+        if value is None:
+            return "–"
+        text = f"{self.factor * value:+.{self.digits}f}".replace("-", "−")
+        return text if float(text[1:]) else text[1:]
 
 
 ACCURACY = Rating("accuracy", PERCENT, ".1%", 100, 1, " %")

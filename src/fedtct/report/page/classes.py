@@ -44,7 +44,7 @@ def section(task: Task) -> Section | None:
         [_recalls(method, task, tables, names) for method, tables in of_method.values()],
         {
             "xaxis": PERCENT | {"title": {"text": "accuracy on the class"}},
-            "yaxis": downwards(ticks(names, 34)) | {"automargin": True},
+            "yaxis": downwards(ticks(names)) | {"automargin": True},
             "hovermode": "closest",
         },
         height=rows_height(classes, len(task.methods)),
@@ -93,9 +93,8 @@ def _heatmap(table: Confusion, names: list[str]) -> Chart:
     }
     if len(names) <= 12:
         trace |= {"text": [[str(n) if n else "" for n in row] for row in table], "texttemplate": "%{text}"}
-    room = 20
     layout = {
-        "xaxis": ticks(names, room) | {"title": {"text": "taken for"}, "automargin": True, "showgrid": False},
-        "yaxis": downwards(ticks(names, room)) | {"title": {"text": "class"}, "automargin": True, "showgrid": False},
+        "xaxis": ticks(names) | {"title": {"text": "taken for"}, "automargin": True, "showgrid": False},
+        "yaxis": downwards(ticks(names)) | {"title": {"text": "class"}, "automargin": True, "showgrid": False},
     }
     return Chart("What each class is taken for", [trace], layout, height=430, fit="square")

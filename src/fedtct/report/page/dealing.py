@@ -44,8 +44,7 @@ def _chart(task: Task, found: dict[str, list]) -> Chart:  # type: ignore[type-ar
         "meta": {"largest": largest},
     }
     layout = {
-        "xaxis": ticks(task.silo_names(len(silos)), 25) | {"title": {"text": "silo"}},
-        "yaxis": downwards(ticks(names, 40))
-        | {"title": {"text": "class" if len(names) > 1 else ""}, "automargin": True},
+        "xaxis": ticks(task.silo_names(len(silos))) | {"title": {"text": "silo"}},
+        "yaxis": downwards(ticks(names)) | {"title": {"text": "class" if len(names) > 1 else ""}, "automargin": True},
     }
     return Chart("", [circles], layout, height=90 + max(160, min(26 * len(names), 900)), wide=True, fit="circles")

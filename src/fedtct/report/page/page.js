@@ -28,7 +28,18 @@
     return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, coloured(inner)]));
   };
 
-  const layout = (chart) => {
+  // As many of an axis' names as there is room for.
+  const thin = (axis, pixels, across) => {
+    if (!axis.ticktext || axis.type === "log") return axis;
+    const longest = Math.max(...axis.ticktext.map((text) => text.length));
+    const needed = across && longest < 5 ? 8 * longest + 8 : 15; // longer names are written upwards
+    const steps = [1, 2, 5, 10, 20, 50, 100];
+    const step = steps.find((every) => (every * pixels) / axis.ticktext.length >= needed) || 200;
+    const some = (values) => values.filter((_, index) => index % step === 0);
+    return { ...axis, tickvals: some(axis.tickvals), ticktext: some(axis.ticktext) };
+  };
+
+  const layout = (chart, place) => {
     const axis = {
       automargin: true, gridcolor: variable("grid"), linecolor: variable("grid"), zeroline: false,
       tickfont: { color: variable("quiet") }, title: { font: { color: variable("quiet") }, standoff: 10 },
@@ -38,8 +49,8 @@
     return {
       hovermode: "x unified",
       ...own,
-      xaxis: merged("xaxis"),
-      yaxis: merged("yaxis"),
+      xaxis: thin(merged("xaxis"), place.clientWidth - 90, true),
+      yaxis: thin(merged("yaxis"), (chart.fit === "square" ? place.clientWidth : place.clientHeight) - 90, false),
       font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: variable("text") },
       margin: { l: 46, r: 14, t: 12, b: 40 },
       paper_bgcolor: "rgba(0,0,0,0)",
@@ -75,7 +86,7 @@
     const data = coloured(chart.data).map((trace) => ({ ...trace, visible: shown(trace) }));
     const settings = { responsive: true, displayModeBar: false, doubleClick: "reset" };
     const known = place.dataset.drawn;
-    await Plotly.react(place, data, layout(chart), settings);
+    await Plotly.react(place, data, layout(chart, place), settings);
     place.dataset.drawn = "yes";
     await fit(place, chart);
     if (!known && chart.fit) new ResizeObserver(() => fit(place, chart)).observe(place.parentElement);

@@ -33,7 +33,7 @@ def section(task: Task) -> Section:
 
 
 def _reading(task: Task) -> str:
-    parts = ["Switch methods on and off above."]
+    parts = ["Switch methods on and off above."] if len(task.methods) > 1 else []
     if any(method.config.method == "tct" for method in task.methods):
         parts.append("Stage 1 of TCT is dashed; stage 2 begins at the ring.")
     if any(len(method.runs) > 1 for method in task.methods):

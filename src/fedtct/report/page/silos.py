@@ -29,7 +29,15 @@ from fedtct.report.page.tasks import Method, Task
 from fedtct.runs.findings import ALONE, SILOS
 from fedtct.runs.summary import final_row
 
-COLUMNS = ("method", "silos that gain", "that lose", "mean gain", "largest loss", "gain on everybody’s", "mean gain")
+COLUMNS = (
+    "method",
+    "silos that gain",
+    "that lose",
+    "mean gain",
+    "largest loss",
+    "gain on everybody’s",
+    "mean gain there",
+)
 SAME = 0.0005  # a difference that rounds to nothing
 Judged = tuple[Method, Finding, Finding]  # the run's model, and the silos' own
 
@@ -44,7 +52,7 @@ def section(task: Task) -> Section:
     for method, run, found in judged:
         seeds.setdefault(run.config.seed, []).append((method, found, alone[run.path]))
     everything = [entry for entries in seeds.values() for entry in entries]
-    held = judged[0][2]["held_out"]
+    held = judged[0][2].get("held_out", False)
     tested = any(row.rating("test") is not None for row in judged[0][1].history)
     epochs = next(iter(alone.values()))["settings"]["epochs"]
     blocks: list[Block] = [
@@ -105,7 +113,7 @@ def _chart(task: Task, judged: Sequence[Judged], where: str, title: str) -> Char
     traces += [_dots(_values(found, where, len(alone)), method, task) for method, found, _ in judged]
     layout = {
         "xaxis": rating.axis | {"title": {"text": f"{rating.name}; the grey bar is the silo alone"}},
-        "yaxis": downwards(ticks(names, 30)) | {"title": {"text": "silo"}},
+        "yaxis": downwards(ticks(names)) | {"title": {"text": "silo"}},
         "hovermode": "closest",
     }
     return Chart(title, traces, layout, height=rows_height(len(names), len(task.methods)))
@@ -162,7 +170,7 @@ def _without_models_of_their_own(task: Task) -> Section:
         return Section("Silo by silo", [note])
     layout = {
         "xaxis": rating.axis | {"title": {"text": f"{rating.name} on the silo’s own samples"}},
-        "yaxis": downwards(ticks(task.silo_names(silos), 30)) | {"title": {"text": "silo"}},
+        "yaxis": downwards(ticks(task.silo_names(silos))) | {"title": {"text": "silo"}},
         "hovermode": "closest",
     }
     height = rows_height(silos, len(task.methods))

@@ -19,7 +19,6 @@ from fedtct.report.page.blocks import (
     logarithmic,
     number,
     of,
-    rows_height,
     symbol,
     ticks,
 )
@@ -133,13 +132,12 @@ def _steps(task: Task, method: Method, found: Finding) -> Chart:
         hovertemplate="silo %{customdata[1]}: %{x:.0%} of %{customdata[0]}<extra></extra>",
     )
     layout = {
-        "xaxis": PERCENT | {"range": [0, 1.1], "title": {"text": "step size, of that at which steps diverge"}},
-        "yaxis": downwards(ticks(names, 30)) | {"title": {"text": "silo"}},
+        "xaxis": PERCENT | {"range": [0, 1.1], "title": {"text": "share of the step size that diverges"}},
+        "yaxis": downwards(ticks(names)) | {"title": {"text": "silo"}},
         "bargap": 0.35,
         "hovermode": "closest",
     }
-    height = max(320, rows_height(len(shares)))
-    return Chart("How far steps are from diverging", [bars, _wall(len(shares))], layout, height)
+    return Chart("How far steps are from diverging", [bars, _wall(len(shares))], layout)
 
 
 def _wall(silos: int) -> Trace:

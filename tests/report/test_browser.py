@@ -1,0 +1,142 @@
+"""The page in Debian's Chromium: it loads in silence, charts are there, switches work, nothing clips."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from fedtct.report.page import read_runs, write_report
+
+pytestmark = pytest.mark.xdist_group("report")
+
+DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 360, "height": 780}
+
+# Texts of charts that stick out of them, and neighbouring labels of an axis that overlap.
+OUTSIDE = """() => [...document.querySelectorAll('.chart')].filter(c => c.offsetParent).flatMap(chart => {
+  const frame = chart.getBoundingClientRect();
+  return [...chart.querySelectorAll('text')].filter(t => t.textContent.trim()).filter(t => {
+    const box = t.getBoundingClientRect();
+    const inside = box.left >= frame.left - 2 && box.right <= frame.right + 2;
+    return !inside || box.top < frame.top - 2 || box.bottom > frame.bottom + 2;
+  }).map(t => t.textContent);
+})"""
+OVERLAPPING = """() => [...document.querySelectorAll('.chart')].filter(c => c.offsetParent).flatMap(chart =>
+  ['.xtick', '.ytick'].flatMap(kind => {
+    const boxes = [...chart.querySelectorAll(`${kind} text`)].map(t => [t.textContent, t.getBoundingClientRect()]);
+    return boxes.slice(1).filter(([, b], i) => {
+      const a = boxes[i][1];
+      return a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1;
+    }).map(([text]) => text);
+  }))"""
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert found, "Chromium is missing: make chromium installs it"
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox"] if os.geteuid() == 0 else [])
+        yield browser
+        browser.close()
+
+
+class Visit:
+    """A page that was opened, and everything it complained about or asked the network for."""
+
+    def __init__(self, browser: Browser, path: Path, **look: Any) -> None:
+        self.complaints: list[str] = []
+        self.page: Page = browser.new_context(offline=True, **look).new_page()
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("console", lambda said: self.complaints.append(said.text))
+        self.page.on("request", lambda asked: self._note(asked.url))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("body[data-ready]", timeout=60_000)
+
+    def _note(self, url: str) -> None:
+        if not url.startswith(("file:", "data:", "blob:")):
+            self.complaints.append(f"asked for {url}")
+
+    def visible_traces(self, chart: int) -> dict[str, int]:
+        """How many traces of each method a chart shows."""
+        shown: dict[str, int] = self.page.evaluate(
+            """at => {
+              const shown = {};
+              const chart = [...document.querySelectorAll('.chart')].filter(c => c.offsetParent)[at];
+              for (const trace of chart.data) {
+                const of = trace.meta && trace.meta.method;
+                if (of) shown[of] = (shown[of] || 0) + (trace.visible !== false);
+              }
+              return shown;
+            }""",
+            chart,
+        )
+        return shown
+
+
+@pytest.fixture(scope="session")
+def page_file(compared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(read_runs([compared]), tmp_path_factory.mktemp("page") / "report.html")
+
+
+def test_it_loads_in_silence_and_draws_every_chart(browser: Browser, page_file: Path) -> None:
+    visit = Visit(browser, page_file, viewport=DESKTOP)
+    charts = visit.page.locator(".chart:visible")
+    assert charts.count() >= 12
+    for index in range(charts.count()):
+        assert charts.nth(index).locator(".main-svg").count() >= 1
+        assert charts.nth(index).locator(".scatterlayer path, .heatmaplayer image, .barlayer path").count() >= 1
+    assert visit.page.evaluate(OUTSIDE) == []
+    assert visit.page.evaluate(OVERLAPPING) == []
+    assert visit.complaints == []
+
+
+def test_methods_can_be_switched_off_and_on_everywhere(browser: Browser, page_file: Path) -> None:
+    visit = Visit(browser, page_file, viewport=DESKTOP)
+    button = visit.page.get_by_role("button", name="FedAvg").first
+    before = visit.visible_traces(0)
+    assert before["FedAvg"] > 0 < before["TCT"]
+    button.click()
+    assert visit.visible_traces(0) == before | {"FedAvg": 0}
+    assert visit.visible_traces(1)["FedAvg"] == 0
+    assert visit.page.locator("tr.off").count() >= 2
+    button.click()
+    assert visit.visible_traces(0) == before
+    assert visit.page.locator("tr.off").count() == 0
+    assert visit.complaints == []
+
+
+def test_values_are_shown_on_hover(browser: Browser, page_file: Path) -> None:
+    visit = Visit(browser, page_file, viewport=DESKTOP)
+    visit.page.locator(".chart").first.locator(".nsewdrag").first.hover()
+    shown = visit.page.locator(".hoverlayer").first
+    shown.locator("text").first.wait_for(timeout=5000)
+    text = shown.text_content() or ""
+    assert "Centralized" in text
+    assert "%" in text
+
+
+def test_a_choice_shows_one_chart_at_a_time(browser: Browser, page_file: Path) -> None:
+    visit = Visit(browser, page_file, viewport=DESKTOP)
+    choice = visit.page.locator(".choice").last
+    assert choice.locator(".option:visible").count() == 1
+    choice.get_by_role("button").last.click()
+    last = choice.locator(".option").last
+    last.locator(".main-svg").first.wait_for()
+    assert choice.locator(".option:visible").count() == 1
+    assert last.is_visible()
+
+
+@pytest.mark.parametrize(("scheme", "background"), [("light", "rgb(255, 255, 255)"), ("dark", "rgb(20, 23, 26)")])
+def test_light_and_dark_on_a_phone(browser: Browser, page_file: Path, scheme: str, background: str) -> None:
+    visit = Visit(browser, page_file, viewport=PHONE, color_scheme=scheme, is_mobile=True, has_touch=True)
+    evaluate = visit.page.evaluate
+    assert evaluate("getComputedStyle(document.body).backgroundColor") == background
+    assert evaluate("getComputedStyle(document.querySelector('.xtick text')).fill") != background
+    assert evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    assert evaluate(OUTSIDE) == []
+    assert evaluate(OVERLAPPING) == []
+    assert visit.complaints == []

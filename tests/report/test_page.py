@@ -1,0 +1,150 @@
+"""The page: what it says about runs, how runs are told apart, and that looking changes nothing."""
+
+import shlex
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedtct.cli import main
+from fedtct.report.page import read_runs, write_report
+from fedtct.report.page.again import command
+from fedtct.report.page.blocks import ACCURACY, R2, logarithmic, number
+from fedtct.report.page.tasks import arrange
+from fedtct.report.page.write import render, to_json
+from fedtct.runs.config import RunConfig
+from fedtct.runs.folder import RunFolder
+
+pytestmark = pytest.mark.xdist_group("report")  # the runs are made once
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def run_with(folder: Path, run: Path, name: str, **settings: object) -> RunFolder:
+    """A copy of a run, with some settings as if they had been others."""
+    shutil.copytree(run, folder / name)
+    config = replace(RunConfig.from_toml(run / "config.toml"), **settings)
+    (folder / name / "config.toml").write_text(config.to_toml())
+    return RunFolder.read(folder / name)
+
+
+def test_the_page_has_everything_in_one_file(compared: Path) -> None:
+    page = render(read_runs([compared]))
+    for text in (
+        "FedAvg",
+        "TCT",
+        "Centralized",
+        "digits, classes:4, 3 silos",
+        "Test accuracy by megabyte",
+        "Who holds",
+    ):
+        assert text in page
+    for text in ("Who gains", "taken for", "Spectrum of each silo", "Distance to the pooled optimum", "git_commit"):
+        assert text in page
+    assert "fedtct run --dataset digits --split classes:4 --method tct" in page
+    assert not [tag for tag in ("<link rel=stylesheet", "<script src", "<img") if tag in page]
+    assert 1.5e6 < len(page) < 1.8e6
+
+
+def test_looking_at_a_run_changes_nothing(compared: Path, tmp_path: Path) -> None:
+    shutil.copytree(compared, tmp_path / "runs")
+    before = tree(tmp_path / "runs")
+    write_report(read_runs([tmp_path / "runs"]), tmp_path / "page.html")
+    assert tree(tmp_path / "runs") == before
+
+
+def test_a_run_that_goes_on_elsewhere_can_be_looked_at(compared: Path, tmp_path: Path) -> None:
+    run = tmp_path / "tct"
+    shutil.copytree(compared / "tct-classes4-seed0", run)
+    shutil.rmtree(run / "model")
+    shutil.rmtree(run / "findings")
+    rows = (run / "metrics.jsonl").read_bytes()
+    (run / "metrics.jsonl").write_bytes(rows[: rows.index(b"convexify")])  # in the middle of a line
+    page = render(read_runs([run]))
+    assert f"fedtct run --resume {run}" in page
+    assert "Not known" in page
+    assert (run / "metrics.jsonl").read_bytes() == rows[: rows.index(b"convexify")]
+
+
+def test_seeds_of_a_method_are_put_together(compared: Path) -> None:
+    (task,) = arrange(read_runs([compared]))
+    assert [(method.label, len(method.runs)) for method in task.methods] == [
+        ("FedAvg", 2),
+        ("TCT", 2),
+        ("Centralized", 2),
+    ]
+
+
+def test_runs_are_told_apart_by_what_differs(compared: Path, tmp_path: Path) -> None:
+    tct = compared / "tct-classes4-seed0"
+    runs = [run_with(tmp_path, tct, name, p=p) for name, p in (("a", 100), ("b", 200), ("c", 200))]
+    (task,) = arrange(runs)
+    assert [method.label for method in task.methods] == ["TCT (p 100)", "TCT (p 200) [b]", "TCT (p 200) [c]"]
+    first, second = arrange([runs[0], run_with(tmp_path, tct, "d", split="iid", p=100)])
+    assert (first.title, second.title) == ("digits, classes:4, 3 silos", "digits, iid, 3 silos")
+    assert first.methods[0].label == second.methods[0].label == "TCT"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"method": "fedprox", "mu": 0.5, "dataset": "cifar10", "seed": 3},
+        {"stage2": "ridge", "d": 77, "normalize": False, "rounds": (7, 1), "ridge": 0.25},
+        {"lr": 1e-7, "split": "dirichlet:0.3", "holdout": 0.2, "patience": 4, "init_weights": "a file's name"},
+    ],
+)
+def test_the_command_gives_the_same_configuration(settings: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    config = RunConfig.of(**settings)
+    said: list[RunConfig] = []
+    monkeypatch.setattr("fedtct.cli.run._execute", lambda folder, *rest: said.append(folder.config))
+    assert main(shlex.split(command(config))[1:]) == 0
+    assert said == [config]
+
+
+def test_numbers_and_axes_as_people_write_them() -> None:
+    assert [number(v) for v in (0, 0.00129, 1550.2, 12, 3e-7, 1e9)] == ["0", "0.00129", "1,550", "12", "3·10⁻⁷", "10⁹"]
+    assert ACCURACY.text(0.9667) == "96.7 %"
+    assert [ACCURACY.difference(v) for v in (0.0123, -0.5, -0.00001, None)] == ["+1.2", "−50.0", "0.0", "–"]
+    assert R2.text(-0.25) == "−0.250"
+    for values in ([0.9, 1.1], [3.0, 40.0], [1e-6, 1e6], [5.0], [None, 0.0, -1.0], [2.3, 2.31]):
+        axis = logarithmic(values)
+        low, high = (10**end for end in axis["range"])
+        assert 2 <= sum(low <= mark <= high for mark in axis["tickvals"]) <= 9
+
+
+def test_json_cannot_end_the_script_it_stands_in() -> None:
+    assert "</script>" not in to_json({"a": ["</script>", float("nan"), 1 / 3]})
+    assert to_json(1 / 3) == "0.33333"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "nowhere is not a run: there is no config.toml in it"),
+        (["empty", "--out", "."], "is a folder"),
+        (["begun"], "begun has no rounds yet"),
+    ],
+)
+def test_bad_input_gets_a_clear_error(
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "config.toml").write_text(RunConfig.of().to_toml())
+    assert main(["report", *words]) == 2
+    out, err = capsys.readouterr()
+    assert message in err
+    assert out == ""
+    assert not list(tmp_path.rglob("*.html"))
+
+
+def test_several_runs_on_one_page(compared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = [str(compared / f"{method}-classes4-seed0") for method in ("fedavg", "tct")]
+    assert main(["report", *runs]) == 0
+    assert main(["report", *runs]) == 0
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["report-2.html", "report.html"]

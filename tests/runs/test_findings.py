@@ -1,0 +1,101 @@
+"""What is found out beside a run: it is true, it changes nothing, and it is found once."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedtct.runs.compare import comparison
+from fedtct.runs.config import RunConfig
+from fedtct.runs.execute import Job, execute, prepare
+from fedtct.runs.findings import ALONE, Judge, alone, class_counts, find_all, recall, table
+from fedtct.runs.folder import RunFolder
+
+CONFIG = RunConfig.of(limit=150, silos=3, rounds=(2, 3), local_epochs=1, p=200, steps=10, holdout=0.2)
+
+
+def run(path: Path, config: RunConfig = CONFIG) -> RunFolder:
+    folder = RunFolder.create(path, config)
+    execute(folder, find_all)
+    return folder
+
+
+def test_findings_change_neither_the_run_nor_its_bytes(tmp_path: Path) -> None:
+    found = run(tmp_path / "a")
+    job = prepare(CONFIG)
+    alone_in_memory = CONFIG.build(job.data.num_classes).fit(job.silos, test=job.data.test)
+    rows = [
+        [asdict(replace(row, seconds=0.0)) for row in history] for history in (found.history, alone_in_memory.history)
+    ]
+    assert rows[0] == rows[1]
+
+
+def test_they_agree_with_what_silos_and_the_server_say(tmp_path: Path) -> None:
+    folder = run(tmp_path / "a")
+    last, job = folder.history[-1], prepare(CONFIG)
+    silos, classes, split = (folder.finding(name) for name in ("silos", "classes", "split"))
+    assert silos is not None
+    assert classes is not None
+    assert split is not None
+    assert silos["own"] == pytest.approx(last.silo_accuracies)  # on what they hold out
+    assert silos["everybody"] == pytest.approx(last.test_accuracy)
+    confusion = torch.tensor(classes["confusion"])
+    assert confusion.sum(1).tolist() == job.data.test.y.bincount(minlength=10).tolist()
+    assert int(confusion.diagonal().sum()) == round(last.test_accuracy * len(job.data.test.y))
+    held = [len(silo) + len(silo.held_y) for silo in job.silos]
+    assert [sum(silo["counts"]) for silo in split["silos"]] == held
+
+
+def test_a_silo_that_has_what_is_tested_is_judged_as_the_test_set_is(tmp_path: Path) -> None:
+    folder = run(tmp_path / "a", replace(CONFIG, holdout=0.0))
+    job, model = prepare(folder.config), folder.fit().model
+    found = table(model, *job.data.test).double()
+    assert recall(found, found.sum(1)) == pytest.approx(model.score(*job.data.test))
+    judge = Judge.of(job, model.spec)
+    assert judge is not None
+    counts = class_counts(job, model.spec)
+    assert judge.rate(model, [1])["own"] == [pytest.approx(recall(found, counts[1]))]
+    only = torch.zeros(10)
+    only[4] = 7
+    assert recall(found, only) == pytest.approx(float(found[4, 4] / found[4].sum()))
+
+
+def test_a_single_silo_alone_is_centralized_training(tmp_path: Path) -> None:
+    config = RunConfig.of(method="centralized", limit=150, silos=1, split="iid", rounds=(1,), local_epochs=3)
+    folder = run(tmp_path / "a", config)
+    found = folder.finding(ALONE)
+    assert found is not None
+    assert found["settings"]["epochs"] == 3
+    assert found["everybody"] == [pytest.approx(folder.history[-1].test_accuracy)]
+
+
+def test_runs_of_a_comparison_share_what_silos_reach_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = []
+
+    def counted(folder: RunFolder, job: Job, judge: Judge) -> dict[str, object]:
+        found = alone(folder, job, judge)
+        trained.append(folder.watcher)
+        return found
+
+    begun: list[str] = []
+    monkeypatch.setattr("fedtct.runs.findings.alone", counted)
+    monkeypatch.setattr("fedtct.runs.watcher.Watcher.begin", lambda self, stage, *rest: begun.append(stage))
+    settings = {"limit": 150, "silos": 3, "rounds": 2, "local_epochs": 1, "p": 200, "steps": 10}
+    plan = comparison(["fedavg", "scaffold", "tct"], ["classes:4"], [0, 1], settings)
+    runs = plan.execute(tmp_path / "all", look=find_all)
+    assert len(trained) == 6
+    assert begun.count(ALONE) == 2  # once a seed
+    answers = {json.dumps(folder.finding(ALONE)) for folder in runs.values()}
+    assert len(answers) == 2
+
+
+def test_what_was_found_is_not_computed_again(tmp_path: Path) -> None:
+    folder = run(tmp_path / "a")
+
+    def never() -> dict[str, object]:
+        raise AssertionError
+
+    folder.find_out("alone", never)
+    assert RunFolder.read(tmp_path / "a").finding("nothing") is None
