@@ -8,6 +8,7 @@ from typing import NamedTuple
 from fedtct.errors import FedtctError
 from fedtct.history import Row
 
+RATED_ON = {"test": "test", "holdout": "held-out", "train": "training"}
 MEASURES = {"accuracy": "accuracy", "r2": "R²"}
 Histories = Mapping[str, Sequence[Row] | Sequence[Sequence[Row]]]
 
@@ -47,12 +48,12 @@ class Curve:
 
 
 def read_curves(histories: Histories) -> tuple[list[Curve], str]:
-    """A curve a label, and what they show: test accuracy or R² if there is any, else the training data's."""
+    """A curve a label, and what they show: test accuracy or R² if there is any, else on other data."""
     runs = {label: _as_runs(entry) for label, entry in histories.items()}
     rows = [row for many in runs.values() for rows in many for row in rows]
     what = "r2" if any(row.regression for row in rows) else "accuracy"
     field = measured(rows, what)
-    name = f"{'test' if field.startswith('test') else 'training'} {MEASURES[what]}"
+    name = f"{RATED_ON[field.split('_')[0]]} {MEASURES[what]}"
     curves = []
     for label, many in runs.items():
         traces = [list(_trace(rows, field)) for rows in many]
@@ -65,8 +66,9 @@ def read_curves(histories: Histories) -> tuple[list[Curve], str]:
 
 
 def measured(rows: Sequence[Row], what: str) -> str:
-    """The test set's accuracy, R² or loss if there is any, else the training data's."""
-    return f"test_{what}" if any(getattr(row, f"test_{what}") is not None for row in rows) else f"train_{what}"
+    """The field of the test set's accuracy, R² or loss if there is any, else of held-out samples or training data."""
+    fields = [f"{of}_{what}" for of in RATED_ON if hasattr(Row, f"{of}_{what}")]
+    return next((field for field in fields if any(getattr(row, field) is not None for row in rows)), fields[-1])
 
 
 def read_stage(runs: Mapping[str, Sequence[Sequence[Row]]], field: str, stage: str) -> list[Curve]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
+from fedtct.history import Row
+from fedtct.report.curves import RATED_ON
 from fedtct.report.page.blocks import Block, Note, Rating, Section, Table, TableRow, rating_of
 from fedtct.report.page.tasks import Method, Task
 from fedtct.runs.findings import SILOS
@@ -29,8 +31,7 @@ class Result:
         """The mean over seeds."""
         runs = [Summary.of(run) for run in method.runs]
         rows = [final_row(run.history, run.config) for run in method.runs]
-        ratings = [rating if (rating := row.rating("test")) is not None else row.rating("train") for row in rows]
-        known = [rating for rating in ratings if rating is not None]
+        known = [rating for row in rows if (rating := _rating(row)) is not None]
         worst = [accuracy for run in method.runs if (accuracy := worst_silo(run)) is not None]
         return cls(
             method,
@@ -46,6 +47,10 @@ class Result:
     def federated(self) -> bool:
         """Whether silos kept their data."""
         return self.method.config.method != "centralized"
+
+
+def _rating(row: Row) -> float | None:
+    return next((rating for of in RATED_ON if (rating := row.rating(of)) is not None), None)
 
 
 def worst_silo(run: RunFolder) -> float | None:
@@ -109,12 +114,13 @@ def _of(rating: Rating, value: float) -> str:
 def _reading(task: Task, bound: float | None, rating: Rating) -> str:
     """How to read the table, and what it does not tell."""
     runs = [run for method in task.methods for run in method.runs]
-    tested = any(row.rating("test") is not None for run in runs for row in run.history)
     held = any(row.rating("holdout") is not None for run in runs for row in run.history)
     judged = all(run.finding(SILOS) for run in runs)
     whose = "test samples, each class as often as the silo has it" if judged else "the samples it trains on"
     whose = "the samples it holds out" if held else whose
-    where = "the test set" if tested else "the silos’ training data: there is no test set"
+    rows = [row for run in runs for row in run.history]
+    places = {"test": "the test set", "holdout": "what silos hold out", "train": "the data that silos train on"}
+    where = next((text for of, text in places.items() if any(row.rating(of) is not None for row in rows)), "nothing")
     over = ", mean ± standard deviation over seeds" if any(len(method.runs) > 1 for method in task.methods) else ""
     parts = [f"{rating.name[0].upper()}{rating.name[1:]} is on {where}{over}. A silo’s is on {whose}."]
     stages = max(Summary.of(run).rounds.count("+") for run in runs)
