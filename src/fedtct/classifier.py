@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -21,6 +22,7 @@ from fedtct.tasks import Answers, Names, Regression
 
 BATCH = 500
 TENSORS, RECORD = "model.safetensors", "model.json"
+METADATA = "fedtct"  # where an exported file has the record
 
 
 class Classifier(ABC):
@@ -29,6 +31,7 @@ class Classifier(ABC):
     kind: str
     spec: NetworkSpec
     device: torch.device
+    temperature: float | None  # of probabilities, fitted to what silos hold out
 
     @abstractmethod
     def _batch_scores(self, x: Tensor) -> Tensor:
@@ -59,6 +62,28 @@ class Classifier(ABC):
         """The class of each sample: a tensor of labels, or an array of names; of a regression, a tensor of numbers."""
         return self.spec.task.decode(self.scores(x))
 
+    @property
+    def calibrated(self) -> bool:
+        """Whether probabilities were fitted to samples that silos held out of training."""
+        return self.temperature is not None
+
+    def predict_proba(self, x: Any) -> Tensor:
+        """The probability of each class, one row a sample.
+
+        They are calibrated if silos held samples out (see ``calibrated``); if not they are what training gives: a
+        network's softmax, or the least-squares estimates of stage 2, which are too sure of themselves as a rule.
+        """
+        if isinstance(self.spec.task, Regression):
+            raise FedtctError("this model predicts numbers: it has no probabilities of classes")
+        scores = self.scores(x).double()
+        if self.temperature is not None:
+            return (scores / self.temperature).softmax(1)
+        return self._plain_probabilities(scores)
+
+    @abstractmethod
+    def _plain_probabilities(self, scores: Tensor) -> Tensor:
+        """Probabilities without calibration."""
+
     def score(self, x: Any, y: Any) -> float:
         """Accuracy, the share of samples whose class is right; of a regression, R²."""
         x, y = self.spec.encode(*as_samples(x, y, "score(x, y)"), "score(x, y)")
@@ -77,33 +102,51 @@ class Classifier(ABC):
         """Write the model to a folder: tensors as safetensors, the rest as JSON."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        tensors = {name: t.detach().cpu().contiguous() for name, t in self._tensors().items()}
-        save_file(tensors, folder / TENSORS)
+        save_file(self._plain_tensors(), folder / TENSORS)
         (folder / RECORD).write_text(json.dumps(self._record(), indent=2) + "\n")
+
+    def export(self, file: str | Path, **notes: str) -> None:
+        """Write the model to one safetensors file, which ``load`` reads; notes, such as a model card, go with it."""
+        save_file(self._plain_tensors(), file, metadata={**notes, METADATA: json.dumps(self._record())})
+
+    def _plain_tensors(self) -> dict[str, Tensor]:
+        return {name: t.detach().cpu().contiguous() for name, t in self._tensors().items()}
 
     @classmethod
     def load(cls, folder: str | Path, model: Model | None = None, device: torch.device | str = "auto") -> Self:
-        """A model that ``save`` wrote. One made from an nn.Module of your own needs such a module as ``model``,
-        or the function that makes it.
+        """A model that ``save`` or ``export`` wrote.
+
+        One made from an nn.Module of your own needs such a module as ``model``, or the function that makes it.
         """
         folder = Path(folder)
-        if not (folder / RECORD).is_file() or not (folder / TENSORS).is_file():
-            raise FedtctError(f"{folder} holds no saved model: {RECORD} and {TENSORS} must be there")
-        record = json.loads((folder / RECORD).read_text())
+        record, file = read_record(folder)
         if cls is not Classifier and record["kind"] != cls.kind:
             raise FedtctError(f"{folder} holds a '{record['kind']}' model, not a '{cls.kind}' one")
         if record["model"] is None and model is None:
             raise FedtctError(
-                f"{folder} was made from a model of your own ({record['class']}): give one to load, as model="
+                f"{folder} was made from a model of your own ({record['class']}): give it to load, as model"
             )
         if model is not None and not isinstance(model, str | nn.Module):
             model = build_own(model, tuple(record["inputs"]["shape"]), record["num_classes"])
         spec = NetworkSpec.from_record(record, model)
         kind = next(k for k in (NetworkClassifier, TangentClassifier) if k.kind == record["kind"])
-        return kind._from(spec, load_file(folder / TENSORS), record, pick_device(device))  # type: ignore[return-value]
+        return kind._from(spec, load_file(file), record, pick_device(device))  # type: ignore[return-value]
 
     def _record(self) -> dict[str, Any]:
-        return {"kind": self.kind} | self.spec.record()
+        return {"kind": self.kind} | self.spec.record() | {"temperature": self.temperature}
+
+
+def read_record(path: Path) -> tuple[dict[str, Any], Path]:
+    """What is recorded about a model in a folder or a file, and where its tensors are."""
+    try:
+        if path.is_file():
+            with safe_open(path, framework="pt") as file:
+                return json.loads(file.metadata()[METADATA]), path
+        if (path / RECORD).is_file() and (path / TENSORS).is_file():
+            return json.loads((path / RECORD).read_text()), path / TENSORS
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise FedtctError(f"{path} holds no model that fedtct saved or exported") from error
+    raise FedtctError(f"{path} holds no saved model: {RECORD} and {TENSORS} must be there")
 
 
 class NetworkClassifier(Classifier):
@@ -111,8 +154,10 @@ class NetworkClassifier(Classifier):
 
     kind = "network"
 
-    def __init__(self, spec: NetworkSpec, weights: Weights, device: torch.device) -> None:
-        self.spec, self.device = spec, device
+    def __init__(
+        self, spec: NetworkSpec, weights: Weights, device: torch.device, temperature: float | None = None
+    ) -> None:
+        self.spec, self.device, self.temperature = spec, device, temperature
         self.network = spec.build(device, channels_last=True)
         self.network.load(weights)
         self.network.module.eval()
@@ -125,7 +170,10 @@ class NetworkClassifier(Classifier):
 
     @classmethod
     def _from(cls, spec: NetworkSpec, tensors: dict[str, Tensor], record: dict[str, Any], device: torch.device) -> Self:
-        return cls(spec, Weights(**tensors), device)
+        return cls(spec, Weights(**tensors), device, record.get("temperature"))
+
+    def _plain_probabilities(self, scores: Tensor) -> Tensor:
+        return scores.softmax(1)
 
 
 class LinearModel(NamedTuple):
@@ -140,8 +188,15 @@ class TangentClassifier(Classifier):
 
     kind = "tangent"
 
-    def __init__(self, spec: NetworkSpec, recipe: Recipe, linear: LinearModel, device: torch.device) -> None:
-        self.spec, self.recipe, self.linear, self.device = spec, recipe, linear, device
+    def __init__(
+        self,
+        spec: NetworkSpec,
+        recipe: Recipe,
+        linear: LinearModel,
+        device: torch.device,
+        temperature: float | None = None,
+    ) -> None:
+        self.spec, self.recipe, self.linear, self.device, self.temperature = spec, recipe, linear, device, temperature
         self.tangents = TangentMap(spec, recipe, device)
         self._normaliser = Normaliser(*(t.to(device) for t in linear.normaliser))
         self._w = linear.w.to(device)
@@ -164,7 +219,11 @@ class TangentClassifier(Classifier):
     def _from(cls, spec: NetworkSpec, tensors: dict[str, Tensor], record: dict[str, Any], device: torch.device) -> Self:
         recipe = Recipe(tensors["parameters"], tensors["buffers"], **record["features"])
         linear = LinearModel(Normaliser(tensors["mean"], tensors["scale"]), tensors["w"])
-        return cls(spec, recipe, linear, device)
+        return cls(spec, recipe, linear, device, record.get("temperature"))
+
+    def _plain_probabilities(self, scores: Tensor) -> Tensor:
+        estimates = (scores + 1 / self.spec.num_classes).clamp_min(1e-9)
+        return estimates / estimates.sum(1, keepdim=True)
 
 
 @dataclass(frozen=True)

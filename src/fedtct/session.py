@@ -19,7 +19,7 @@ from fedtct.history import Checkpoint, Journal, Row, State
 from fedtct.models import Model, Network, NetworkSpec, build_own, head_size
 from fedtct.models.pretrained import read_state_dict, stem_of
 from fedtct.silo import Silo
-from fedtct.tasks import Score
+from fedtct.tasks import Regression, Score
 
 Silos = Sequence[Silo | Dataset[Any] | tuple[Any, Any]] | Federation
 
@@ -41,6 +41,7 @@ class Session:
     journal: Journal
     test: Test | None
     held_out: bool = field(default=False)  # every silo holds samples out
+    private: bool = field(default=False)  # silos tell nothing about models
 
     @classmethod
     def open(
@@ -86,7 +87,7 @@ class Session:
         network = spec.build(device, seed=seed, state=state, precision=precision, channels_last=True)
         check_outputs(network, agreed.outputs, agreed.span)
         held_out = all(descriptions.values("held"))
-        session = cls(federation, spec, network, journal or Journal(), None, held_out)
+        session = cls(federation, spec, network, journal or Journal(), None, held_out, private)
         session.test = session.check_test(test)
         return session
 
@@ -94,6 +95,11 @@ class Session:
         """Refuse a choice that there are no held-out samples for."""
         if not self.held_out:
             raise FedtctError(f"{purpose} needs held-out samples to judge by: give every silo holdout=0.1, say")
+
+    @property
+    def calibrates(self) -> bool:
+        """Whether there are classes, and samples that silos hold out and may tell about."""
+        return self.held_out and not self.private and not isinstance(self.spec.task, Regression)
 
     def check_test(self, test: tuple[Any, Any] | None) -> Test | None:
         """Test data, refused if it does not look like the silos'."""

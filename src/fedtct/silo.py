@@ -20,7 +20,7 @@ from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.privacy import draw_key, noisy_sums, noisy_update
 from fedtct.seeds import derive, generator
 from fedtct.tangent import Moments, Normaliser, Recipe, TangentMap, normalised
-from fedtct.tasks import Score, add
+from fedtct.tasks import Classification, Score, add
 from fedtct.training import (
     Correction,
     FedDynCorrection,
@@ -33,7 +33,7 @@ from fedtct.training import (
 )
 
 Message = dict[str, Any]
-QUESTIONS = ("describe", "train", "evaluate", "moments", "normalise", "regress", "rate", "assess", "sums")
+QUESTIONS = ("describe", "train", "evaluate", "moments", "normalise", "regress", "rate", "assess", "sums", "calibrate")
 FEATURE_BATCH = 500
 RAW_SHARE = 0.25  # of the memory that is left, for a silo's raw features
 NOTHING = Score(0, 0, 0.0)
@@ -176,10 +176,7 @@ class Silo:
 
     def evaluate(self, message: Message) -> Message:
         """How good these weights are here."""
-        network = self.network
-        network.load(Weights(message["parameters"], message["buffers"]))
-        network.module.eval()
-        score = self.spec.task.score
+        network, score = self._network_at(message), self.spec.task.score
         train, held = (evaluate(network, *part, score) for part in ((self.x, self.y), (self.held_x, self.held_y)))
         return _score_reply(train, held) | {"n": len(self)}
 
@@ -237,6 +234,17 @@ class Silo:
             sums = noisy_sums(sums, message["noise"], draw_key(self.secret, "sums", self.index, message))
         return {"n": len(self), "s": sums.pack(), "t": sums.t, "yy": sums.yy}
 
+    @torch.no_grad()
+    def calibrate(self, message: Message) -> Message:
+        """The log-loss of a model on the held-out samples here, at several temperatures."""
+        task, temperatures = self.spec.task, message["temperatures"]
+        assert isinstance(task, Classification)
+        predict = self._linear_model(message) if "w" in message else self._network_at(message)
+        losses = torch.zeros_like(temperatures)
+        for xs, ys in zip(self.held_x.split(FEATURE_BATCH), self.held_y.split(FEATURE_BATCH), strict=True):
+            losses += task.losses(predict(xs), ys, temperatures)
+        return {"n": len(self.held_y), "losses": losses}
+
     def regression(self) -> LocalRegression:
         """The linear problem as it was prepared. No question asks for it: it is for looking on in simulations."""
         return self._prepared_features().prepared()
@@ -245,6 +253,15 @@ class Silo:
         if self._features is None:
             raise FedtctError(f"{self.name} has no features yet: it must be asked for 'moments' first")
         return self._features
+
+    def _network_at(self, message: Message) -> Network:
+        self.network.load(Weights(message["parameters"], message["buffers"]))
+        self.network.module.eval()
+        return self.network
+
+    def _linear_model(self, message: Message) -> Callable[[Tensor], Tensor]:
+        tangents, normaliser = self._tangent_map(message), Normaliser(message["mean"], message["scale"])
+        return lambda x: normaliser(tangents(x)).to(message["w"]) @ message["w"]
 
     def _tangent_map(self, message: Message) -> TangentMap:
         recipe = Recipe(**{field: message[field] for field in Recipe._fields})

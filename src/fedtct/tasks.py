@@ -73,8 +73,10 @@ class Classification:
         if self.names:
             return self._numbered(y.numpy(force=True) if isinstance(y, Tensor) else y, whose)
         if not isinstance(y, Tensor):
-            raise FedtctError(f"{whose}: y holds class names, but the silos' classes are numbers from 0")
-        if len(y) and int(y.max()) >= outputs:
+            if not all_whole(y.tolist()):
+                raise FedtctError(f"{whose}: y holds class names, but the silos' classes are numbers from 0")
+            y = torch.tensor([int(name) for name in y.tolist()])
+        if len(y) and not (int(y.min()) >= 0 and int(y.max()) < outputs):
             raise FedtctError(f"{whose} has label {int(y.max())}, the silos only {outputs} classes")
         return y
 
@@ -108,6 +110,11 @@ class Classification:
         """How well a linear model's scores fit labels, with the squared loss of stage 2."""
         error = (scores - self.targets(y, scores.shape[1])).square().sum()
         return Score(len(y), int((scores.argmax(1) == y).sum()), float(error))
+
+    def losses(self, scores: Tensor, y: Tensor, temperatures: Tensor) -> Tensor:
+        """The log-losses of probabilities at several temperatures, summed over samples."""
+        scores = scores.double()
+        return torch.stack([F.cross_entropy(scores / t, y, reduction="sum") for t in temperatures.to(scores)])
 
     def record(self) -> dict[str, Any]:
         """Plain values, for JSON."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedtct.calibration import calibrate
 from fedtct.classifier import Fit, TangentClassifier
 from fedtct.errors import FedtctError
 from fedtct.history import Journal
@@ -39,5 +40,7 @@ class TCT:
         network = self.stage1.run(session)  # train
         recipe = self.stage2.recipe(self.features.recipe(network))  # convexify
         linear = self.stage2.run(session, recipe)  # train
-        classifier = TangentClassifier(session.spec, recipe, linear, session.network.device)
+        message = recipe._asdict() | linear.normaliser._asdict() | {"w": linear.w}
+        temperature = calibrate(session.federation, message) if session.calibrates else None
+        classifier = TangentClassifier(session.spec, recipe, linear, session.network.device, temperature)
         return Fit(classifier, session.journal.history)

@@ -78,6 +78,62 @@ def test_methods_are_compared_on_ones_own_data(folder, capsys):
     assert "held-out" in capsys.readouterr().out
 
 
+def test_predict_evaluate_and_export(folder, capsys):
+    result = run(capsys, "--target", "state", "--test", "test.csv", "--out", "a")
+    assert main(["predict", "a", "--input", "test.csv", "--out", "p.csv"]) == 0
+    assert capsys.readouterr().err == ""
+    table = pd.read_csv("p.csv")
+    assert list(table) == ["label", "probability_ill", "probability_well"]
+    assert table.iloc[:, 1:].sum(axis=1).to_numpy() == pytest.approx(1)
+    assert (table["label"] == pd.read_csv("test.csv")["state"]).mean() == pytest.approx(result["test_accuracy"])
+    assert main(["export", "a", "--out", "m.safetensors"]) == 0
+    card = capsys.readouterr().out
+    for text in ("age, town", "ill, well", "calibrated on", "| north |", "2+1 rounds", "MB a silo", "Classifier.load"):
+        assert text in card
+    for where in ("a", "a/model", "m.safetensors"):
+        target = ["--target", "state"] if where == "a/model" else []
+        assert main(["evaluate", where, "--input", "test.csv", "--json", *target]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["accuracy"] == pytest.approx(result["test_accuracy"])
+        assert found["classes"]["ill"]["samples"] + found["classes"]["well"]["samples"] == 30
+        assert main(["predict", where, "--input", "test.csv"]) == 0
+        assert capsys.readouterr().out == Path("p.csv").read_text()
+    assert main(["evaluate", "a", "--input", "test.csv"]) == 0
+    assert "right when named" in capsys.readouterr().out
+
+
+def test_predictions_of_numbers_and_of_a_model_of_ones_own(folder, capsys):
+    words = ["--target", "cost", "--model", "mine:build", "--method", "fedavg", "--holdout", "0", "--out", "b"]
+    result = run(capsys, *words, "--test", "test.csv")
+    own = ["--model", "mine:build"]
+    assert main(["evaluate", "b", "--input", "test.csv", "--json", *own]) == 0
+    assert json.loads(capsys.readouterr().out)["r2"] == pytest.approx(result["test_r2"])
+    assert main(["predict", "b", "--input", "test.csv", *own]) == 0
+    assert capsys.readouterr().out.startswith("prediction\n")
+    assert main(["export", "b", "--out", "b.safetensors", *own]) == 0
+    assert 'Classifier.load("b.safetensors", model=build)' in capsys.readouterr().out
+    run(capsys, "--target", "state", "--method", "fedavg", "--holdout", "0", "--out", "c")
+    assert main(["predict", "c", "--input", "test.csv"]) == 0
+    assert "not calibrated: no silo held samples out" in capsys.readouterr().err
+    (folder / "text.csv").write_text("age,town,cost\nold,Ulm,3\n")
+    for command, message in {
+        "predict b --input test.csv": "made from a model of your own (Sequential): give it to load",
+        "predict c --input none.csv": "cannot read none.csv: No such file",
+        "predict c --input text.csv": "column 'age' holds texts, the silos' numbers",
+        "predict c --input test.csv --out c": "c exists",
+        "predict c --input test.csv --out none/x.csv": "cannot be made",
+        "predict silos --input test.csv": "silos holds no saved model",
+        "predict test.csv --input test.csv": "test.csv holds no model that fedtct saved or exported",
+        "evaluate c --input test.csv --target cost": "holds numbers that are not whole",
+        "evaluate c --input test.csv --target age": "holds numbers that are not whole",
+        "evaluate c --input test.csv --target town": "rows have no 'town'",
+        "export c --out test.csv": "test.csv exists",
+        "export c --model mine": "as module:function, not 'mine'",
+    }.items():
+        assert main(command.split()) == 2, command
+        assert message in capsys.readouterr().err
+
+
 BAD = {
     "run --data nowhere --target state": "there is no folder nowhere",
     "run --data silos": "say which column is to be learnt",

@@ -145,7 +145,7 @@ def test_a_model_of_another_kind_is_refused(tmp_path):
 @pytest.mark.parametrize("maker", [network_model, tangent_model])
 def test_a_model_made_from_an_own_module_needs_one(maker, tmp_path):
     maker(Own()).save(tmp_path)
-    with pytest.raises(FedtctError, match=r"made from a model of your own \(Own\): give one to load"):
+    with pytest.raises(FedtctError, match=r"made from a model of your own \(Own\): give it to load"):
         Classifier.load(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""The command line: fedtct run, compare, demo, data."""
+"""The command line: fedtct run, compare, demo, report, predict, evaluate, export, data, paper, deploy."""
 
 from fedtct.cli.app import app, main
 

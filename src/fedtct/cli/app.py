@@ -12,6 +12,7 @@ from fedtct.cli.data import data
 from fedtct.cli.demo import demo
 from fedtct.cli.deploy import deploy
 from fedtct.cli.help import Commands
+from fedtct.cli.model import evaluate, export, predict
 from fedtct.cli.paper import paper
 from fedtct.cli.report import report
 from fedtct.cli.run import run
@@ -27,6 +28,9 @@ app.command()(run)
 app.command()(compare)
 app.command()(demo)
 app.command()(report)
+app.command()(predict)
+app.command()(evaluate)
+app.command()(export)
 app.add_typer(data, name="data")
 app.add_typer(paper, name="paper")
 app.add_typer(deploy, name="deploy")

@@ -13,9 +13,11 @@ from rich.table import Table
 from fedtct.cli.screen import percent
 
 if TYPE_CHECKING:
+    from fedtct.classifier import Classifier
     from fedtct.deploy.messages import Line as Message
     from fedtct.runs.choose import Choice
     from fedtct.runs.compare import Line
+    from fedtct.runs.predictions import Evaluation
     from fedtct.runs.summary import Summary
 
 
@@ -98,6 +100,25 @@ def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) 
     _print(table, f"everything is in {folder}, with a folder a run: look at {page}")
 
 
+def print_evaluation(found: Evaluation, model: Classifier) -> None:
+    """How right a model is: all samples together, then each class."""
+    titles = {"r2": "R²", "rmse": "RMSE", "mae": "mean absolute error", "log_loss": "log-loss"}
+    table = _table("samples", *(titles.get(name, name.replace("_", " ")) for name in found.figures))
+    show = {name: percent(v) if "accuracy" in name else f"{v:.4g}" for name, v in found.figures.items()}
+    table.add_row(f"{found.samples:,}", *show.values())
+    _print(table)
+    if not found.classes:
+        return
+    each = _table("class", "samples", "found", "right when named")
+    for rating in found.classes:
+        shares = (percent(None if share != share else share) for share in (rating.recall, rating.precision))
+        each.add_row(rating.name, f"{rating.samples:,}", *shares)
+    how = (
+        "calibrated on samples that silos held out" if model.calibrated else "not calibrated: no silo held samples out"
+    )
+    _print(each, f"probabilities are {how}")
+
+
 def print_messages(lines: Sequence[Message], promise: str = "") -> None:
     """What a run sends and receives, a question after the other; arrays come last, as there may be many."""
     from fedtct.deploy.messages import rows
@@ -115,7 +136,7 @@ def print_messages(lines: Sequence[Message], promise: str = "") -> None:
 def _table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
-        words = column in ("method", "split", "candidate")
+        words = column in ("method", "split", "candidate", "class")
         table.add_column(column, justify="left" if words else "right", no_wrap=True)
     return table
 

@@ -21,6 +21,7 @@ REVEALS = {
     "regress": "a linear model trained here",
     "rate": "how many samples the linear model classifies rightly here",
     "assess": "how many samples linear models classify rightly here",
+    "calibrate": "the loss on held-out samples at many temperatures",
     "sums": "the covariance of features, and the sum of features of each class",
 }
 PRIVATE = {

@@ -161,6 +161,15 @@ def free_folder(path: str | Path) -> Path:
     return path
 
 
+def free_file(path: Path) -> Path:
+    """The path of a new file, refused if something is there or nothing can be put there."""
+    if path.exists():
+        raise FedtctError(f"{path} exists: choose another file with --out")
+    if not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):
+        raise FedtctError(f"{path} cannot be made: {path.absolute().parent} is not a folder one may write to")
+    return path
+
+
 def to_line(row: Row) -> str:
     """A row as a line of strict JSON: what is not a number is null."""
     return json.dumps(strict(as_plain(row)), allow_nan=False) + "\n"

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from fedtct.calibration import calibrate
 from fedtct.classifier import Fit, NetworkClassifier
 from fedtct.errors import FedtctError
 from fedtct.federation import Federation, Replies
@@ -105,7 +106,9 @@ class Stage1(ABC):
         """Train across silos; ``test`` is only scored, never learnt or chosen from."""
         session = self.open(silos, self.model, test, journal)
         weights = self.run(session)
-        return Fit(NetworkClassifier(session.spec, weights, session.network.device), session.journal.history)
+        temperature = calibrate(session.federation, weights._asdict()) if session.calibrates else None
+        model = NetworkClassifier(session.spec, weights, session.network.device, temperature)
+        return Fit(model, session.journal.history)
 
     def open(
         self,

@@ -1,0 +1,70 @@
+"""What a saved model says about a file of samples: predictions as a table, and how right they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from fedtct.classifier import Classifier
+from fedtct.data.samples import as_samples
+from fedtct.tasks import Regression
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def prediction_table(model: Classifier, x: Any) -> pd.DataFrame:
+    """A row a sample: its label and the probability of each class, or its number."""
+    import pandas as pd
+
+    if isinstance(model.spec.task, Regression):
+        return pd.DataFrame({"prediction": torch.as_tensor(model.predict(x)).numpy()})
+    probabilities = model.predict_proba(x).numpy()
+    labels = model.classes[probabilities.argmax(1)]
+    named = {f"probability_{name}": probabilities[:, place] for place, name in enumerate(model.classes.tolist())}
+    return pd.DataFrame({"label": labels} | named)
+
+
+class ClassRating(NamedTuple):
+    """One class: how many samples have it, which share of them is found, and which share of those called so are."""
+
+    name: str
+    samples: int
+    recall: float
+    precision: float
+
+
+class Evaluation(NamedTuple):
+    """How right a model is about samples."""
+
+    samples: int
+    figures: dict[str, float]  # accuracy and log-loss, or R², RMSE and mean absolute error
+    classes: list[ClassRating]
+
+
+def evaluate(model: Classifier, x: Any, y: Any) -> Evaluation:
+    """Compare predictions with what is true."""
+    x, y = as_samples(x, y, "the input")
+    truth = model.spec.task.encode(y, model.spec.num_classes, "the input")
+    scores = model.scores(x)
+    found = model.spec.task.squared_score(scores, truth)
+    if isinstance(model.spec.task, Regression):
+        error = (model.spec.task.decode(scores) - torch.as_tensor(y).double()).abs().mean()
+        figures = {"r2": found.r2, "rmse": found.rmse, "mae": float(error)}
+        return Evaluation(len(truth), figures, [])
+    predicted = scores.argmax(1)
+    likelihood = model.predict_proba(x)[torch.arange(len(truth)), truth].clamp_min(1e-15)
+    ratings = []
+    for label, name in enumerate(model.classes.tolist()):
+        here, called = truth == label, predicted == label
+        right = int((here & called).sum())
+        share = [right / int(part.sum()) if int(part.sum()) else float("nan") for part in (here, called)]
+        ratings.append(ClassRating(str(name), int(here.sum()), *share))
+    recalls = [rating.recall for rating in ratings if rating.samples]
+    figures = {
+        "accuracy": found.accuracy,
+        "balanced_accuracy": sum(recalls) / len(recalls),
+        "log_loss": float(-likelihood.log().mean()),
+    }
+    return Evaluation(len(truth), figures, ratings)

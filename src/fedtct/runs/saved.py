@@ -1,0 +1,116 @@
+"""A model wherever it was left: in a run's folder, in a folder of its own, or exported to one file with a card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import safe_open
+
+from fedtct import __version__
+from fedtct.classifier import METADATA, Classifier, read_record
+from fedtct.data.sources import read_inputs, read_samples
+from fedtct.errors import FedtctError
+from fedtct.importing import import_function, is_function_name
+from fedtct.runs.config import read_toml
+from fedtct.runs.folder import CONFIG, MODEL, RunFolder, free_file
+from fedtct.runs.summary import Summary, final_row
+from fedtct.tasks import Regression
+
+CARD, TARGET = "model_card", "target"
+
+
+class Saved(NamedTuple):
+    """A model, the column it was taught of tables, and its card if it has one."""
+
+    model: Classifier
+    target: str
+    card: str
+    run: RunFolder | None
+
+    @classmethod
+    def load(cls, path: Path, own: str = "", device: str = "auto") -> Saved:
+        """The model at a path; ``own`` names the function that makes it, if it is the user's."""
+        if own and not is_function_name(own):
+            raise FedtctError(f"model must be a function of yours, as module:function, not '{own}'")
+        build = import_function(own, Path.cwd()) if own else None
+        run = RunFolder.read(path) if (path / CONFIG).is_file() else None
+        if run is not None and not run.finished:
+            raise FedtctError(f"{path} has no model yet: go on with it with `fedtct run --resume {path}`")
+        notes = _notes(path)
+        target = read_toml(path / CONFIG).get("target", "") if run else notes.get(TARGET, "")
+        return cls(Classifier.load(path / MODEL if run else path, build, device), target, notes.get(CARD, ""), run)
+
+    def inputs(self, path: Path) -> Any:
+        """Samples to predict from."""
+        return read_inputs(path, self._image_size)
+
+    def samples(self, path: Path, target: str = "") -> tuple[Any, Any]:
+        """Samples with what is true of them."""
+        task = "regression" if isinstance(self.model.spec.task, Regression) else "classification"
+        return read_samples(path, target or self.target, task, self._image_size)
+
+    @property
+    def _image_size(self) -> tuple[int, ...]:
+        inputs = self.model.spec.inputs
+        return inputs.shape[1:] if inputs.mean and len(inputs.shape) == 3 else ()
+
+    def export(self, file: Path) -> str:
+        """Write one file with everything; returns the card."""
+        card = self.card or write_card(self, file.name)
+        self.model.export(free_file(file), **{CARD: card, TARGET: self.target})
+        return card
+
+
+def _notes(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    read_record(path)  # refuses what is no model
+    with safe_open(path, framework="pt") as file:
+        return {key: value for key, value in file.metadata().items() if key != METADATA}
+
+
+def write_card(saved: Saved, name: str) -> str:
+    """What the model is, what it takes and gives, how good it is and what it took, in Markdown."""
+    model, spec = saved.model, saved.model.spec
+    lines = ["# Model card", "", f"A {model.kind} model, trained across silos by fedtct {__version__}.", ""]
+    lines += [f"- **Network:** {spec.model if isinstance(spec.model, str) else type(spec.model).__name__}"]
+    if spec.inputs.table is not None:
+        columns = ", ".join(column.name for column in spec.inputs.table.columns)
+        lines += [f"- **Takes:** a table with the columns {columns}; it codes them itself"]
+    else:
+        lines += [f"- **Takes:** samples of shape {spec.inputs.shape}, {str(spec.inputs.dtype).removeprefix('torch.')}"]
+    if isinstance(spec.task, Regression):
+        lines += [f"- **Gives:** {saved.target or 'a number'}, on average {spec.task.mean:.6g} in training"]
+    else:
+        how = "calibrated on samples that silos held out" if model.calibrated else "not calibrated: no silo held out"
+        lines += [f"- **Classes:** {', '.join(map(str, model.classes.tolist()))}", f"- **Probabilities:** {how}"]
+    if saved.run is not None:
+        lines += _training(saved.run)
+    own = "" if isinstance(spec.model, str) else ", model=build"
+    lines += ["", "```python", "from fedtct import Classifier", ""]
+    lines += [f'model = Classifier.load("{name}"{own})', "model.predict(x)", "```", ""]
+    return "\n".join(lines)
+
+
+def _training(run: RunFolder) -> list[str]:
+    summary, last = Summary.of(run), final_row(run.history, run.config)
+    metric, show = ("R²", "{:.3f}") if summary.regression else ("accuracy", "{:.1%}")
+    rated = {
+        name: summary.rating(of) for name, of in (("test", "test"), ("held-out", "holdout"), ("training", "train"))
+    }
+    told = ", ".join(f"{show.format(value)} on {name} samples" for name, value in rated.items() if value is not None)
+    megabytes = (summary.bytes_up + summary.bytes_down) / 1e6
+    lines = [
+        f"- **Method:** {summary.method}, {summary.rounds} rounds, {megabytes:,.1f} MB a silo, seed {summary.seed}",
+        f"- **Data:** {summary.dataset}, split {summary.split}, {summary.silos} silos",
+        f"- **{metric.capitalize() if metric == 'accuracy' else metric}:** {told}",
+    ]
+    split = run.finding("split") or {}
+    names = [silo["name"] for silo in split.get("silos", [])]
+    every = last.silo_r2s if summary.regression else last.silo_accuracies
+    if every:
+        names = names if len(names) == len(every) else [f"silo {k}" for k in range(len(every))]
+        lines += ["", f"| silo | {metric} |", "|---|---|"]
+        lines += [f"| {name} | {show.format(value)} |" for name, value in zip(names, every, strict=True)]
+    return lines

@@ -1,0 +1,65 @@
+"""Probabilities: a temperature that all silos' held-out samples agree on, and honesty where there are none."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from core_helpers import quick, skewed_data, tct
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedtct import Classifier, FedAvg, FedtctError, Ridge, ScaffoldRegression, Silo
+from fedtct.calibration import TEMPERATURES, best_temperature
+
+TRAIN = FedAvg("mlp", rounds=3, local_epochs=2, batch_size=8)
+METHODS = {
+    "network": TRAIN,
+    "ridge": tct("mlp", Ridge(d=30), stage1=TRAIN),
+    "scaffold": tct("mlp", ScaffoldRegression(rounds=2, steps=20, lr="auto"), stage1=TRAIN, p=30),
+}
+PARTS = skewed_data((60, 40, 20))
+
+
+def silos(holdout):
+    return [Silo(*part, holdout=holdout) for part in PARTS]
+
+
+def log_loss(model, x, y, temperature):
+    return float(F.cross_entropy(model.scores(x).double() / temperature, y))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_temperature_is_that_of_the_pooled_held_out_samples(name, tmp_path):
+    parts = silos(0.4)
+    model = METHODS[name].fit(parts).model
+    assert model.calibrated
+    x, y = torch.cat([s.held_x for s in parts]), torch.cat([s.held_y for s in parts])
+    best = log_loss(model, x, y, model.temperature)
+    assert best == pytest.approx(float(F.nll_loss(model.predict_proba(x).log(), y)), rel=1e-6)
+    for factor in (0.97, 1.03):
+        assert best <= log_loss(model, x, y, model.temperature * factor) + 1e-6
+    assert torch.equal(model.predict_proba(x).argmax(1), model.predict(x))
+    model.save(tmp_path)
+    assert torch.equal(Classifier.load(tmp_path).predict_proba(x), model.predict_proba(x))
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_without_held_out_samples_probabilities_are_not_calibrated(name):
+    model = METHODS[name].fit(silos(0.0)).model
+    assert not model.calibrated
+    p = model.predict_proba(PARTS[0][0])
+    assert p.sum(1) == pytest.approx(1)
+    assert torch.equal(p.argmax(1), model.predict(PARTS[0][0]))
+
+
+def test_numbers_have_no_probabilities():
+    x = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
+    model = FedAvg("linear", rounds=1).fit([Silo(x, x[:, 0], holdout=0.2)]).model
+    with pytest.raises(FedtctError, match="it has no probabilities"):
+        model.predict_proba(x)
+
+
+@quick
+@given(st.floats(-6, 4), st.floats(0.1, 9.0))
+def test_the_vertex_is_found_between_the_temperatures_that_were_tried(log, width):
+    losses = width * (TEMPERATURES.log() - log).square()
+    assert best_temperature(losses) == pytest.approx(float(torch.tensor(log).double().exp()), rel=1e-6)
