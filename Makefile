@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint format clean chromium plotly
+.PHONY: demo test docs lint format clean chromium plotly
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -15,6 +15,10 @@ demo: $(VENV)/.installed
 
 test: lint chromium
 	$(BIN)/pytest -n 3 --dist loadgroup
+
+docs: $(VENV)/.installed
+	$(BIN)/python -m sphinx -W -n -q -b html docs build/docs
+	@echo 'open build/docs/index.html'
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff format --check src tests benchmarks docs

@@ -26,7 +26,14 @@ METADATA = "fedtct"  # where an exported file has the record
 
 
 class Classifier(ABC):
-    """Samples to classes; or to numbers, if that is what the silos hold."""
+    """Samples to classes; or to numbers, if that is what the silos hold.
+
+    >>> import fedtct
+    >>> silos = [([[0.0, 1.0], [1.0, 0.0]], ["no", "yes"]), ([[0.1, 0.9]], ["no"])]
+    >>> model = fedtct.FedAvg("linear", rounds=20).fit(silos).model
+    >>> model.predict([[0.2, 0.8], [0.8, 0.2]]).tolist()
+    ['no', 'yes']
+    """
 
     kind: str
     spec: NetworkSpec

@@ -87,7 +87,13 @@ def as_plain(row: Row) -> dict[str, Any]:
 
 
 class History(Sequence[Row]):
-    """The rows of a run, in order."""
+    """The rows of a run, in order: a sequence, or a table by ``to_pandas``.
+
+    >>> rows = [Row("stage1", 0, test_accuracy=0.1), Row("stage1", 1, test_accuracy=0.7, bytes_up=40, bytes_down=40)]
+    >>> history = History(rows)
+    >>> history[-1].test_accuracy, history.total_bytes
+    (0.7, 80)
+    """
 
     def __init__(self, rows: Sequence[Row] = ()) -> None:
         self._rows = list(rows)

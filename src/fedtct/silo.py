@@ -47,7 +47,12 @@ class Silo:
     statistics of all silos, other whole numbers as tokens; real numbers are used as they are. A table's columns of
     numbers and texts become numbers in the same way in all silos. ``y`` holds labels from 0, class names, or real
     numbers for a regression. ``holdout`` is the share of samples kept out of training, from which choices and the
-    silo's scores come.
+    silo's scores come; ``name`` is what messages call the silo.
+
+    >>> import numpy as np
+    >>> silo = Silo(np.random.rand(50, 3), ["ill", "well"] * 25, holdout=0.1, name="north")
+    >>> len(silo)  # without what it holds out
+    45
     """
 
     def __init__(self, x: Any, y: Any = None, *, holdout: float = 0.0, name: str | None = None) -> None:

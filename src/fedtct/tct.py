@@ -19,6 +19,20 @@ class TCT:
     """A network learns features across silos; a linear model on its tangent features then classifies.
 
     The second problem is convex, and so indifferent to how silos' data differ. Defaults are the paper's.
+
+    - ``model``: a registered name, an nn.Module, or a function that makes one
+    - ``stage1``: how the network is trained, FedAvg or any other federated method
+    - ``features``: how many tangent features, and which
+    - ``stage2``: how the linear model is fitted: ScaffoldRegression in rounds, Ridge in one
+
+    >>> import fedtct
+    >>> data = fedtct.load_dataset("digits")
+    >>> parts = fedtct.partition(data.train.y, silos=4, split="classes:3", seed=0)
+    >>> silos = [fedtct.Silo(data.train.x[part], data.train.y[part]) for part in parts]
+    >>> stage1 = fedtct.FedAvg(rounds=2, local_epochs=1)
+    >>> fit = fedtct.TCT("mlp", stage1, fedtct.TangentFeatures(p=500), fedtct.Ridge()).fit(silos, test=data.test)
+    >>> fit.model.score(*data.test) > 0.9
+    True
     """
 
     model: Model | None = None
@@ -33,7 +47,14 @@ class TCT:
             raise FedtctError("differential privacy needs noise in both stages: FedAvg(noise=...), Ridge(noise=...)")
 
     def fit(self, silos: Silos, test: tuple[Any, Any] | None = None, *, journal: Journal | None = None) -> Fit:
-        """Train across silos; ``test`` is only scored, never learnt or chosen from."""
+        """Train across silos.
+
+        - ``silos``: a list of them, or a Federation
+        - ``test``: a pair (x, y), only scored after every round, never learnt or chosen from
+        - ``journal``: where rows and checkpoints go, if not to memory alone
+
+        Returns the model and the history of its rounds.
+        """
         model = self.model if self.model is not None else self.stage1.model
         session = self.stage1.open(silos, model, test, journal)
         self.stage2.check(session)

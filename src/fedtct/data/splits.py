@@ -32,6 +32,10 @@ def partition(
 
     No sample goes to two silos. A deal which leaves some silo with fewer than `MINIMUM_PER_SILO` samples
     is dealt again. The same arguments give the same deal everywhere.
+
+    >>> y = [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    >>> [sorted({y[i] for i in part}) for part in partition(y, silos=3, split="classes:1")]
+    [[2], [0], [1]]
     """
     labels = _as_labels(y)
     if silos < 1:

@@ -21,14 +21,20 @@ from fedtct.training import LocalPlan, evaluate
 
 @dataclass(frozen=True)
 class Stage1(ABC):
-    """A federated optimiser of networks.
+    """A federated optimiser of networks. What all of them share:
 
-    ``model`` is a registered name, an nn.Module, or a function that makes one from the shape of a sample and the number
-    of outputs. In each of ``rounds`` rounds a silo trains for ``local_epochs`` epochs of SGD on cross-entropy, or on
-    squared error if silos hold real numbers. ``num_classes`` is, if it is not given, the largest label and one.
-    ``trainable="last-layer"`` trains the head alone, ``"last:3"`` the last three of the model's own parts.
-    ``init_weights`` is a file with a state dict to start from; ``patience`` stops after so many rounds without a better
-    score on held-out samples.
+    - ``model``: a registered name, an nn.Module, or a function that makes one from the shape of a sample and the number
+      of outputs
+    - ``rounds``, and in each ``local_epochs`` epochs of SGD with ``batch_size``, ``lr`` and ``weight_decay``, on
+      cross-entropy, or on squared error if silos hold real numbers
+    - ``augment``: "none", or "crop-flip" for images
+    - ``trainable``: "all", "last-layer" for the head alone, "last:3" for the last three of the model's own parts
+    - ``init_weights``: a file with a state dict to start from
+    - ``head``: the name of the last linear layer, if it is not the last one that the module defines
+    - ``num_classes``: if it is not given, the largest label and one
+    - ``seed``: of the weights and of every draw
+    - ``evaluate_every``: rate the model every so many rounds
+    - ``patience``: stop after so many rounds without a better score on held-out samples
     """
 
     model: Model | None = None
@@ -103,7 +109,14 @@ class Stage1(ABC):
         }
 
     def fit(self, silos: Silos, test: tuple[Any, Any] | None = None, *, journal: Journal | None = None) -> Fit:
-        """Train across silos; ``test`` is only scored, never learnt or chosen from."""
+        """Train across silos.
+
+        - ``silos``: a list of them, or a Federation
+        - ``test``: a pair (x, y), only scored after every round, never learnt or chosen from
+        - ``journal``: where rows and checkpoints go, if not to memory alone
+
+        Returns the model and the history of its rounds.
+        """
         session = self.open(silos, self.model, test, journal)
         weights = self.run(session)
         temperature = calibrate(session.federation, weights._asdict()) if session.calibrates else None

@@ -13,7 +13,11 @@ from fedtct.stage1.base import Stage1
 
 @dataclass(frozen=True)
 class FedAdam(Stage1):
-    """FedAvg's question with Adam on the server; momenta and τ as the authors recommend."""
+    """FedAvg's question with Adam on the server; momenta and τ as the authors recommend.
+
+    ``server_lr``, ``beta1``, ``beta2`` and ``tau`` are Adam's; other settings are those of
+    :class:`~fedtct.stage1.Stage1`.
+    """
 
     server_lr: float = 0.1
     beta1: float = 0.9

@@ -11,7 +11,16 @@ from fedtct.stage1.base import Stage1
 class FedAvg(Stage1):
     """Every silo trains from the server's weights; the server averages, weighted by samples.
 
-    BatchNorm's running statistics are averaged with the weights.
+    BatchNorm's running statistics are averaged with the weights. Settings are those of
+    :class:`~fedtct.stage1.Stage1`.
+
+    >>> import torch
+    >>> import fedtct
+    >>> x, y = torch.eye(6).repeat(20, 1), torch.arange(6).repeat(20) // 2
+    >>> silos = [fedtct.Silo(x[y == k], y[y == k]) for k in range(3)]
+    >>> fit = fedtct.FedAvg("linear", rounds=30).fit(silos)
+    >>> fit.model.predict(torch.eye(6))
+    tensor([0, 0, 1, 1, 2, 2])
     """
 
     def round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:

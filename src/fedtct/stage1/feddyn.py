@@ -14,9 +14,10 @@ from fedtct.stage1.base import Stage1
 
 @dataclass(frozen=True)
 class FedDyn(Stage1):
-    """Silos minimise L_k(w) − ⟨g_k, w⟩ + (α/2)·|w − w_server|² and update their g_k.
+    """Silos minimise L_k(w) − ⟨g_k, w⟩ + (α/2)·‖w − w_server‖² and update their g_k.
 
     The server keeps h = Σ (n_k/n)·g_k. With α = 0 both terms are off and it is FedAvg.
+    ``alpha`` is α; other settings are those of :class:`~fedtct.stage1.Stage1`.
     """
 
     alpha: float = 0.01

@@ -10,7 +10,10 @@ from fedtct.stage1.base import Stage1
 
 @dataclass(frozen=True)
 class FedProx(Stage1):
-    """FedAvg with (μ/2)·|w − w_server|² added to every silo's loss."""
+    """FedAvg with (μ/2)·‖w − w_server‖² added to every silo's loss.
+
+    ``mu`` is μ; other settings are those of :class:`~fedtct.stage1.Stage1`.
+    """
 
     mu: float = 0.01
 

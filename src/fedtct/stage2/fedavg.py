@@ -8,6 +8,9 @@ from fedtct.stage2.base import IterativeRegression
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvgRegression(IterativeRegression):
-    """Local steps, averaged. With many steps it stops short of the pooled solution when silos differ."""
+    """Local steps, averaged. With many steps it stops short of the pooled solution when silos differ.
+
+    Settings are those of :class:`~fedtct.ScaffoldRegression`.
+    """
 
     correction: ClassVar[str] = "none"

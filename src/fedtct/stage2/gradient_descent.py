@@ -8,7 +8,10 @@ from fedtct.stage2.base import STABLE_SHARE, Convexified, IterativeRegression, S
 
 @dataclass(frozen=True, kw_only=True)
 class GradientDescent(IterativeRegression):
-    """Averaging single local steps is a step on the pooled loss."""
+    """Averaging single local steps is a step on the pooled loss.
+
+    Settings are those of :class:`~fedtct.ScaffoldRegression`, with one step a round.
+    """
 
     lr: float | Literal["auto"] = "auto"
     steps: int = field(default=1, init=False)

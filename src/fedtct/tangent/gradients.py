@@ -30,6 +30,10 @@ def tangent_features(
     backward pass a batch and a rule for each layer; ``"func"`` differentiates each sample with torch.func and works for
     any model that torch.func can trace; ``"auto"`` takes the first where it can, checked against the second. ``batch``
     samples are computed at a time; if it is not given, as many as are fast and fit the memory that is left.
+
+    >>> model = nn.Linear(3, 2)  # of its first logit, the gradient is the sample itself
+    >>> tangent_features(model, torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([0, 1, 2]))
+    tensor([[1., 2., 3.]])
     """
     count = sum(p.numel() for p in model.parameters())
     coordinates = coordinates.to(x.device)

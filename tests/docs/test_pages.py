@@ -1,0 +1,61 @@
+"""Commands and numbers in the pages: commands exist or run, numbers are those of results/."""
+
+import csv
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from doc_helpers import PAGES, ROOT, blocks, commands, unknown
+
+DOCS = ROOT / "docs"
+RUN_ELSEWHERE = ["demo"]  # by tests/cli/test_process.py
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_is_one_that_fedtct_knows(page: Path) -> None:
+    for words in commands(page, "sh", "text", "console"):
+        assert unknown(words) == [], f"fedtct {' '.join(words)}"
+
+
+def run(words: list[str], folder: Path) -> None:
+    """A command as a user types it, in a process of its own."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("name", ["start", "reproduce"])
+def test_the_commands_of_a_page_run_as_printed(name: str, tmp_path: Path) -> None:
+    page = DOCS / f"{name}.md"
+    for words in commands(page, "sh"):
+        if words != RUN_ELSEWHERE:
+            run([sys.executable, "-m", "fedtct", *words], tmp_path)
+    for block in blocks(page, "python"):
+        run([sys.executable, "-c", block], tmp_path)
+
+
+def record(name: str) -> dict:
+    return json.loads((ROOT / "results" / name).read_text(encoding="utf-8"))
+
+
+def percents(page: str) -> set[str]:
+    return set(re.findall(r"\d+\.\d %", (DOCS / page).read_text(encoding="utf-8")))
+
+
+def test_the_numbers_of_how_it_works_are_those_of_its_record() -> None:
+    found = record("how-it-works.json")
+    of_methods = [share for shares in found["where_fedavg_fails"].values() for share in shares]
+    shares = [*of_methods, *found["what_tangent_features_see"].values()]
+    with (ROOT / "src/fedtct/paper/targets.csv").open(encoding="utf-8") as file:
+        published = [float(row["top1_percent"]) for row in csv.DictReader(file) if row["table"] == "table1"]
+    allowed = {f"{100 * share:.1f} %" for share in shares} | {f"{number:.1f} %" for number in published}
+    assert percents("how-it-works.md") <= allowed
+
+    losses = {f"{loss:.3f}" for loss in found["stage2_and_the_split"].values()}
+    assert set(re.findall(r"\b0\.\d{3}\b", (DOCS / "how-it-works.md").read_text(encoding="utf-8"))) == losses
+    ridge = [loss for name, loss in found["stage2_and_the_split"].items() if name.startswith("Ridge")]
+    assert max(ridge) - min(ridge) < 1e-7 * max(ridge), "the page says that they agree to seven digits"
