@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from fedtct.classifier import Classifier, Fit, NetworkClassifier, TangentClassifier
     from fedtct.data import Dataset, Samples, load_dataset, partition
     from fedtct.errors import FedtctError
+    from fedtct.estimator import FederatedTangentClassifier, FederatedTangentRegressor
     from fedtct.federation import Federation, LocalFederation
     from fedtct.history import History, Journal, Row
     from fedtct.silo import Silo
@@ -23,6 +24,7 @@ _HOMES = {
     "classifier": ("Classifier", "Fit", "NetworkClassifier", "TangentClassifier"),
     "data": ("Dataset", "Samples", "load_dataset", "partition"),
     "errors": ("FedtctError",),
+    "estimator": ("FederatedTangentClassifier", "FederatedTangentRegressor"),
     "federation": ("Federation", "LocalFederation"),
     "history": ("History", "Journal", "Row"),
     "silo": ("Silo",),
@@ -43,6 +45,8 @@ __all__ = [
     "FedAvgRegression",
     "FedDyn",
     "FedProx",
+    "FederatedTangentClassifier",
+    "FederatedTangentRegressor",
     "Federation",
     "FedtctError",
     "Fit",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load, load_file, save, save_file
 from torch import Tensor, nn
 
 from fedtct.data.samples import as_samples
@@ -116,6 +116,16 @@ class Classifier(ABC):
         """Write the model to one safetensors file, which ``load`` reads; notes, such as a model card, go with it."""
         save_file(self._plain_tensors(), file, metadata={**notes, METADATA: json.dumps(self._record())})
 
+    def to_bytes(self) -> bytes:
+        """What ``export`` writes, for those who keep models elsewhere than in files."""
+        return save(self._plain_tensors(), metadata={METADATA: json.dumps(self._record())})
+
+    @classmethod
+    def from_bytes(cls, data: bytes, model: Model | None = None, device: torch.device | str = "auto") -> "Classifier":
+        """The model that ``to_bytes`` gave."""
+        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+        return rebuild(json.loads(header["__metadata__"][METADATA]), load(data), model, device)
+
     def _plain_tensors(self) -> dict[str, Tensor]:
         return {name: t.detach().cpu().contiguous() for name, t in self._tensors().items()}
 
@@ -133,14 +143,21 @@ class Classifier(ABC):
             raise FedtctError(
                 f"{folder} was made from a model of your own ({record['class']}): give it to load, as model"
             )
-        if model is not None and not isinstance(model, str | nn.Module):
-            model = build_own(model, tuple(record["inputs"]["shape"]), record["num_classes"])
-        spec = NetworkSpec.from_record(record, model)
-        kind = next(k for k in (NetworkClassifier, TangentClassifier) if k.kind == record["kind"])
-        return kind._from(spec, load_file(file), record, pick_device(device))  # type: ignore[return-value]
+        return rebuild(record, load_file(file), model, device)  # type: ignore[return-value]
 
     def _record(self) -> dict[str, Any]:
         return {"kind": self.kind} | self.spec.record() | {"temperature": self.temperature}
+
+
+def rebuild(
+    record: dict[str, Any], tensors: dict[str, Tensor], model: Model | None, device: torch.device | str
+) -> Classifier:
+    """The model of a record and its tensors."""
+    if model is not None and not isinstance(model, str | nn.Module):
+        model = build_own(model, tuple(record["inputs"]["shape"]), record["num_classes"])
+    spec = NetworkSpec.from_record(record, model)
+    kind = next(k for k in (NetworkClassifier, TangentClassifier) if k.kind == record["kind"])
+    return kind._from(spec, tensors, record, pick_device(device))
 
 
 def read_record(path: Path) -> tuple[dict[str, Any], Path]:
