@@ -31,5 +31,6 @@ nb_execution_timeout = 120
 nitpicky = True
 suppress_warnings = ["toc.not_included"]  # until every page has found its place
 nitpick_ignore_regex = [("py:.*", r"(?!fedtct\.).*")]
+default_role = "code"
 autodoc_typehints_format = "short"
 python_maximum_signature_line_length = 88

@@ -9,7 +9,8 @@ from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 
 from fedtct.cli import app as commands
-from fedtct.cli.help import WIDTH
+
+WIDTH = 88  # of the column that pages have
 
 
 def walk(command: Any, words: tuple[str, ...] = ("fedtct",)) -> Iterator[tuple[tuple[str, ...], Any]]:

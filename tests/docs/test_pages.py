@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
@@ -59,3 +60,13 @@ def test_the_numbers_of_how_it_works_are_those_of_its_record() -> None:
     assert set(re.findall(r"\b0\.\d{3}\b", (DOCS / "how-it-works.md").read_text(encoding="utf-8"))) == losses
     ridge = [loss for name, loss in found["stage2_and_the_split"].items() if name.startswith("Ridge")]
     assert max(ridge) - min(ridge) < 1e-7 * max(ridge), "the page says that they agree to seven digits"
+
+
+def test_the_table_of_choose_is_made_from_results() -> None:
+    spec = spec_from_file_location("methods", DOCS / "methods.py")
+    assert spec is not None
+    assert spec.loader is not None
+    methods = module_from_spec(spec)
+    spec.loader.exec_module(methods)
+    page = (DOCS / "choose.md").read_text(encoding="utf-8")
+    assert methods.markdown(record("digits-methods.json")["table"]) in page
