@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test docs lint format clean chromium plotly
+.PHONY: demo test docs bench bench-large bench-peers performance lint format clean chromium plotly
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -12,6 +12,19 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 demo: $(VENV)/.installed
 	$(BIN)/fedtct demo
+
+# The CPU part of docs/performance.md, in less than 10 minutes on two quiet cores; the others are longer or download.
+bench: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.cpu
+
+bench-large: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.large
+
+bench-peers: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.peers
+
+performance: $(VENV)/.installed
+	$(BIN)/python -m benchmarks.report
 
 test: lint chromium
 	$(BIN)/pytest -n 3 --dist loadgroup

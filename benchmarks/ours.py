@@ -1,14 +1,19 @@
 """The same work as ``plain``, the way fedtct does it: through the questions that silos answer."""
 
+from itertools import product
+
 import torch
 
 from benchmarks.side_by_side import Work
 from benchmarks.work import BATCH, CLASSES, LR, SHAPES, WEIGHT_DECAY, images
 from fedtct.classifier import LinearModel, TangentClassifier
 from fedtct.federation import LocalFederation
+from fedtct.history import Journal
 from fedtct.models import InputSpec, NetworkSpec
 from fedtct.silo import Silo
 from fedtct.stage1 import FedAvg
+from fedtct.stage2 import ScaffoldRegression
+from fedtct.stage2.base import Convexified, convexify
 from fedtct.tangent import Normaliser, TangentFeatures, TangentMap
 
 
@@ -52,5 +57,54 @@ def prediction(model: str, samples: int, p: int) -> Work:
 
     def work() -> float:
         return len(classifier.predict(x))
+
+    return work
+
+
+class Stage2Problem:
+    """Silos that have built the tangent features of random images, and have yet to normalise and decompose them."""
+
+    def __init__(self, silos: int, samples: int, p: int) -> None:
+        x, y = images("simple-cnn", silos * samples)
+        parts = zip(x.split(samples), y.split(samples), strict=True)
+        self.federation = LocalFederation([Silo(*part) for part in parts], "cpu")
+        stage1 = FedAvg("simple-cnn", rounds=0)
+        self.session = stage1.open(self.federation, "simple-cnn", None, None)
+        self.recipe = TangentFeatures(p).recipe(stage1.run(self.session))
+
+    def prepare(self) -> Convexified:
+        """Features, normalised and decomposed."""
+        self.session.journal = Journal()
+        return convexify(self.session, self.recipe)
+
+
+def stage2(silos: int, samples: int, p: int, rounds: int, steps: int) -> Work:
+    """All rounds, the decomposition included; features are a row of their own."""
+    problem = Stage2Problem(silos, samples, p)
+    prepared, session = problem.prepare(), problem.session
+    kept = [silo.features()["z"][:, :-1] for silo in problem.federation.silos]
+
+    def work() -> float:
+        for silo, z in zip(problem.federation.silos, kept, strict=True):
+            silo.take_features({"z": z, "held": z[:0]})
+        problem.federation.ask("normalise", Normaliser.identity(p)._asdict())
+        session.journal = Journal()
+        ScaffoldRegression(rounds=rounds, steps=steps, lr="auto", evaluate_every=rounds).solve(session, prepared)
+        return 1
+
+    return work
+
+
+def grid(silos: int, samples: int, p: int, rounds: int, cells: int) -> Work:
+    """Stage 2 from features to models, for one (lr, steps) or for several."""
+    problem = Stage2Problem(silos, samples, p)
+    method = ScaffoldRegression(rounds=rounds)
+
+    def work() -> float:
+        prepared = problem.prepare()
+        safe = method.step_limits(prepared).safe
+        pairs = list(product([safe, safe / 2, safe / 4, safe / 8], [500, 1000, 200, 100]))
+        method.solve_grid(problem.session, prepared, pairs[:cells])
+        return 1
 
     return work

@@ -25,18 +25,18 @@ def plain_module(model: str) -> nn.Module:
     return PlainSimpleCNN() if model == "simple-cnn" else build_module(model, SHAPES[model], CLASSES)
 
 
-def scaled(pixels: Tensor) -> Tensor:
+def scaled(pixels: Tensor, mean: float = 0.5, std: float = 0.25) -> Tensor:
     """Pixels as a network sees them."""
-    return (pixels.float() / 255 - 0.5) / 0.25
+    return (pixels.float() / 255 - mean) / std
 
 
-def train_epoch(module: nn.Module, x: Tensor, y: Tensor, order: Tensor) -> None:
+def train_epoch(module: nn.Module, x: Tensor, y: Tensor, order: Tensor, lr: float = LR, **scale: float) -> None:
     """An epoch of SGD."""
-    optimizer = torch.optim.SGD(module.parameters(), lr=LR, weight_decay=WEIGHT_DECAY)
+    optimizer = torch.optim.SGD(module.parameters(), lr=lr, weight_decay=WEIGHT_DECAY)
     module.train()
     for batch in order.split(BATCH):
         optimizer.zero_grad()
-        F.cross_entropy(module(scaled(x[batch])), y[batch]).backward()
+        F.cross_entropy(module(scaled(x[batch], **scale)), y[batch]).backward()
         optimizer.step()
 
 

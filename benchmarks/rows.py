@@ -22,7 +22,7 @@ class Row:
 
     part: str  # which part of the work: "stage 1", "tangent features", "stage 2", …
     what: str  # which case of it: "simple-cnn, fp32, batch 64"
-    unit: str  # "s", where less is better, or a rate such as "images/s", where more is
+    unit: str  # "s" or "MiB", where less is better, or a rate such as "images/s", where more is
     ours: float
     plain: float | None = None  # the straightforward way
     plain_is: str = ""  # what that way is, and whether it was scaled up from fewer steps
@@ -56,7 +56,7 @@ class Row:
 
 
 def _times_as_fast(ours: float, other: float, unit: str) -> float:
-    return other / ours if unit == "s" else ours / other
+    return other / ours if unit in ("s", "MiB") else ours / other
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,12 @@ Taking turns makes them share whatever else the machine does meanwhile; a proces
 """
 
 import multiprocessing
-import resource
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Self
 
 Work = Callable[[], float]  # does the work once and tells how much it was: images, steps, …
@@ -83,4 +83,10 @@ def _serve(connection: Connection, way: Way) -> None:
         start = time.perf_counter()
         amount = work()
         connection.send((time.perf_counter() - start) / amount)
-    connection.send(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    connection.send(peak_bytes())
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has held; getrusage would count what its parent held when it started it."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return next(1024 * int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))

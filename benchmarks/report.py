@@ -1,0 +1,92 @@
+"""docs/performance.md from the results: python -m benchmarks.report. It holds no number that a file does not."""
+
+from itertools import groupby
+from pathlib import Path
+
+from benchmarks.rows import RESULTS, ROOT, Record, Row, memory, percent, quantity, target, times
+
+PAGE = ROOT / "docs" / "performance.md"
+FILES = {
+    "bench-cpu.json": "On a processor",
+    "bench-large.json": "Where memory is short",
+    "bench-peers.json": "Side by side with other frameworks",
+    "bench-h200.json": "On a GPU",
+}
+INTRODUCTION = """# How fast it is
+
+Every row was measured in one run with the straightforward way beside it, turn by turn, on a processor each in a
+process of its own. *Ratio* is how many times as fast ours is, *floor* the best that the machine could do for that work
+by its own measured speed, *of floor* how near ours comes. Memory is the most that our process held, its libraries
+included; on a GPU the device's. ✓ and ✗ say whether the target was met.
+This page is written by `make performance` from `results/bench-*.json`.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [INTRODUCTION]
+    for name, title in FILES.items():
+        if (RESULTS / name).is_file():
+            parts.append(section(title, name, Record.read(RESULTS / name)))
+    return "\n".join(parts)
+
+
+def section(title: str, file: str, record: Record) -> str:
+    """A file's tables."""
+    lines = [f"## {title}", "", f"`{record.command}` wrote [{file}](../results/{file}): {origin(record)}", ""]
+    for part, rows in groupby(record.rows, key=lambda row: row.part):
+        listed = list(rows)
+        lines += [f"### {part[0].upper()}{part[1:]}", "", *table(listed), *remarks(listed), ""]
+    return "\n".join(lines)
+
+
+def origin(record: Record) -> str:
+    """Where and from what a record was taken."""
+    found = [record.hardware, f"torch {record.torch}", f"seed {record.seed}", f"commit {record.commit[:12]}"]
+    if record.commit.endswith("edits"):
+        found[-1] += " with edits"
+    units = {"fp32": (1e9, "GFLOP/s in fp32"), "bf16": (1e9, "GFLOP/s in bf16"), "bandwidth": (1e9, "GB/s of memory")}
+    speeds = [
+        f"{record.machine[key] / size:,.0f} {unit}" for key, (size, unit) in units.items() if key in record.machine
+    ]
+    return "; ".join(found) + "." + (f" The machine itself: {', '.join(speeds)}." if speeds else "")
+
+
+def table(rows: list[Row]) -> list[str]:
+    """Rows as a table."""
+    lines = [
+        "| what | plain | ours | ratio | target | | floor | of floor | memory |",
+        "|---|--:|--:|--:|--:|---|--:|--:|--:|",
+    ]
+    for row in rows:
+        mark = {True: "✓", False: "✗", None: ""}[row.met]
+        cells = [
+            row.what,
+            quantity(row.plain, row.unit),
+            quantity(row.ours, row.unit),
+            times(row.ratio),
+            target(row),
+            mark,
+        ]
+        cells += [quantity(row.floor, row.unit), percent(row.share_of_floor), memory(row.peak_bytes)]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def remarks(rows: list[Row]) -> list[str]:
+    """What the plain way is, what bounds each row, and notes; each said once."""
+    said: dict[str, list[str]] = {}
+    for row in rows:
+        for text in (
+            f"Plain: {row.plain_is}." if row.plain_is else "",
+            f"Bound by {row.bound}." if row.bound else "",
+            f"{row.note[0].upper()}{row.note[1:]}." if row.note else "",
+        ):
+            if text:
+                said.setdefault(text, []).append(row.what)
+    return ["", *(f"- {', '.join(whats) if len(whats) < len(rows) else 'All'}: {text}" for text, whats in said.items())]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"{PAGE.relative_to(Path.cwd())} written")
