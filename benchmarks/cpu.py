@@ -57,7 +57,7 @@ def stage1_rows(model: str, machine: Machine) -> list[Row]:
                 plain=found["plain"].rate,
                 plain_is=f"a bare PyTorch loop in fp32{written}",
                 floor=rate / flops,
-                bound=f"flops: {flops / 1e6:,.1f} MFLOP an image",
+                bound=f"flops: {flops / 1e6:,.4g} MFLOP an image",
                 peak_bytes=found[precision].peak_bytes,
                 ratio_target=wanted,
                 detail=turns(found) | {"plain_peak_bytes": found["plain"].peak_bytes},
@@ -81,7 +81,7 @@ def feature_rows(model: str, machine: Machine) -> list[Row]:
     )
     flops = 2 / 3 * training_flops(model)  # no gradients of weights
     floor = 1 / machine.seconds(flops=flops, size=4 * P)
-    bound = f"flops: {flops / 1e6:,.1f} MFLOP an image for activations and their gradients"
+    bound = f"flops: {flops / 1e6:,.4g} MFLOP an image for activations and their gradients"
     size = f"{model}, p = {P:,}"
     mine = found["ours"]
 

@@ -1,6 +1,5 @@
 """docs/performance.md from the results: python -m benchmarks.report. It holds no number that a file does not."""
 
-from itertools import groupby
 from pathlib import Path
 
 from benchmarks.rows import RESULTS, ROOT, Record, Row, memory, percent, quantity, target, times
@@ -34,9 +33,9 @@ def page() -> str:
 def section(title: str, file: str, record: Record) -> str:
     """A file's tables."""
     lines = [f"## {title}", "", f"`{record.command}` wrote [{file}](../results/{file}): {origin(record)}", ""]
-    for part, rows in groupby(record.rows, key=lambda row: row.part):
-        listed = list(rows)
-        lines += [f"### {part[0].upper()}{part[1:]}", "", *table(listed), *remarks(listed), ""]
+    for part in dict.fromkeys(row.part for row in record.rows):
+        rows = [row for row in record.rows if row.part == part]
+        lines += [f"### {part[0].upper()}{part[1:]}", "", *table(rows), *remarks(rows), ""]
     return "\n".join(lines)
 
 
@@ -84,7 +83,8 @@ def remarks(rows: list[Row]) -> list[str]:
         ):
             if text:
                 said.setdefault(text, []).append(row.what)
-    return ["", *(f"- {', '.join(whats) if len(whats) < len(rows) else 'All'}: {text}" for text, whats in said.items())]
+    everything = len({row.what for row in rows})
+    return ["", *(f"- {text}" + ("" if len(w) == everything else f" ({'; '.join(w)})") for text, w in said.items())]
 
 
 if __name__ == "__main__":

@@ -105,8 +105,10 @@ def show(rows: Iterable[Row], title: str) -> None:
     table.add_column("what")
     for heading in ("plain", "ours", "ratio", "target", "floor", "of floor", "peak memory"):
         table.add_column(heading, justify="right")
+    rows = list(rows)
+    order = list(dict.fromkeys(row.part for row in rows))
     part = None
-    for row in rows:
+    for row in sorted(rows, key=lambda row: order.index(row.part)):
         if row.part != part:
             table.add_section()
             table.add_row(f"[bold]{row.part}")
