@@ -9,8 +9,7 @@ from docutils.parsers.rst import Directive
 from sphinx.application import Sphinx
 
 from fedtct.cli import app as commands
-
-WIDTH = 88  # of the column that pages have
+from fedtct.cli.help import CONTEXT
 
 
 def walk(command: Any, words: tuple[str, ...] = ("fedtct",)) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -24,7 +23,7 @@ def help_text(words: tuple[str, ...], command: Any) -> str:
     """What the terminal shows, with the options that ``--help-all`` adds."""
     for parameter in command.params:
         parameter.hidden = False
-    context = typer.Context(command, info_name=" ".join(words), terminal_width=WIDTH)
+    context = typer.Context(command, info_name=" ".join(words), terminal_width=100, **CONTEXT)
     return str(command.get_help(context))
 
 
@@ -38,7 +37,7 @@ class CommandHelp(Directive):
             section = nodes.section(ids=["-".join(words)])
             section += nodes.title("", " ".join(words))
             text = help_text(words, command)
-            section += nodes.literal_block(text, text, language="text")
+            section += nodes.literal_block(text, text, language="text", classes=["help"])
             self.state.document.note_explicit_target(section, section)
             sections.append(section)
         return sections

@@ -30,7 +30,8 @@ class TCT:
     >>> parts = fedtct.partition(data.train.y, silos=4, split="classes:3", seed=0)
     >>> silos = [fedtct.Silo(data.train.x[part], data.train.y[part]) for part in parts]
     >>> stage1 = fedtct.FedAvg(rounds=2, local_epochs=1)
-    >>> fit = fedtct.TCT("mlp", stage1, fedtct.TangentFeatures(p=500), fedtct.Ridge()).fit(silos, test=data.test)
+    >>> tct = fedtct.TCT("mlp", stage1, fedtct.TangentFeatures(p=500), fedtct.Ridge())
+    >>> fit = tct.fit(silos, test=data.test)
     >>> fit.model.score(*data.test) > 0.9
     True
     """

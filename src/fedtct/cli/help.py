@@ -6,7 +6,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-WIDTH = 100
+CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -30,9 +30,8 @@ class Commands(typer.Typer):
     """A group that such commands are added to."""
 
     def __init__(self, **more: Any) -> None:
-        context = {"help_option_names": ["-h", "--help"], "max_content_width": WIDTH}
         plain: dict[str, Any] = {"rich_markup_mode": None, "add_completion": False, "pretty_exceptions_enable": False}
-        super().__init__(cls=Group, context_settings=context, **plain, **more)
+        super().__init__(cls=Group, context_settings=CONTEXT, **plain, **more)
 
     def command(self, name: str | None = None, **more: Any) -> Callable[[Function], Function]:
         """Add a command."""
