@@ -60,8 +60,10 @@ class TangentMap:
     """Samples to tangent features: d logit₀ / d θ at p coordinates, with a fresh head of a single logit."""
 
     def __init__(self, spec: NetworkSpec, recipe: Recipe, device: torch.device | str = "cpu") -> None:
-        # On a processor the passes are faster with channels last; a GPU's kernels want their inputs the other way.
-        network = spec.build(device, channels_last=torch.device(device).type == "cpu")
+        network = spec.build(device)
+        # Kernels want images channels first; only max-pooling on a processor is so slow that way that turning pays.
+        if network.device.type == "cpu" and any(isinstance(layer, nn.MaxPool2d) for layer in network.module.modules()):
+            network = spec.build(device, channels_last=True)
         network.load(Weights(recipe.parameters, recipe.buffers))
         self.network = with_fresh_head(network, recipe.seed)
         count = len(self.network.parameters)
