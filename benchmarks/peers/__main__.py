@@ -74,11 +74,11 @@ def _enlarged(x: torch.Tensor) -> torch.Tensor:
 
 def run(python: Path, script: str, folder: Path) -> Run:
     """Run a script to its end; what it took, all its processes together."""
-    command = [str(python), str(HERE / f"{script}.py"), str(folder)]
-    quiet = os.environ | {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "FLWR_TELEMETRY_ENABLED": "0"}
+    command = [str(python), str(HERE / f"{script}.py")]
+    settings = os.environ | {"TASK": str(folder), "FLWR_TELEMETRY_ENABLED": "0"}
     start = time.perf_counter()
     with (folder / f"{script}.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=quiet)
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=settings)
         watch = _MemoryWatch(process.pid)
         code = process.wait()
     seconds = time.perf_counter() - start
