@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtct.least_squares import LocalRegression, optimal_loss
+from fedtct.least_squares import LocalRegression, optimal_share
 from fedtct.least_squares import pooled as pooled_module
 from fedtct.stage2.inspection import RANKS, spectrum
 
@@ -27,15 +27,20 @@ def problem(sizes: list[int], features: int, rank: int, seed: int) -> tuple[torc
 def test_it_is_the_least_squares_of_all_data(sizes: list[int], features: int, rank: int, seed: int) -> None:
     z, y = problem(sizes, features, rank, seed)
     parts = [LocalRegression(a, b) for a, b in zip(z.split(sizes), y.split(sizes), strict=True)]
-    w = torch.linalg.pinv(z, rtol=1e-10) @ y
-    expected = float((z @ w - y).square().sum()) / len(z)
-    assert optimal_loss(parts) == pytest.approx(expected, abs=1e-8)
+    best = torch.linalg.pinv(z, rtol=1e-10) @ y
+    zero, optimal = y.square().sum(), (z @ best - y).square().sum()
+    share = optimal_share(parts)
+    assert share == pytest.approx(float(optimal / zero), abs=1e-8)
+    # So the report knows how far predictions are from the best ones by losses alone.
+    w = best + torch.randn(best.shape, generator=torch.Generator().manual_seed(seed)).double()
+    distance = (z @ (w - best)).square().sum() / zero
+    assert float((z @ w - y).square().sum() / zero) - share == pytest.approx(float(distance), abs=1e-6)
 
 
 def test_it_is_left_alone_where_it_would_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
     z, y = problem([5, 5], 20, 10, 0)
     monkeypatch.setitem(pooled_module.WORTH, "cpu", 100.0)
-    assert optimal_loss([LocalRegression(z, y)]) is None
+    assert optimal_share([LocalRegression(z, y)]) is None
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 119, 5000])

@@ -1,4 +1,4 @@
-"""What all silos' data together would give: the loss that no stage-2 method can go below, to measure them against."""
+"""What all silos' data together would give: a loss that no stage-2 method goes below, to measure them against."""
 
 from collections.abc import Sequence
 
@@ -12,15 +12,15 @@ RANK = 1e-12  # eigenvalues below this share of the largest are rounding errors
 WORTH = {"cpu": 2e11, "cuda": 2e13}  # multiplications that are a matter of seconds
 
 
-def optimal_loss(parts: Sequence[LocalRegression]) -> float | None:
-    """min over W of the mean of |Wᵀz − y|² over all silos' samples; none if finding it would take long."""
+def optimal_share(parts: Sequence[LocalRegression]) -> float | None:
+    """The least squared error over all silos' samples, as a share of that of W = 0; none if it would take long."""
     samples, features = sum(part.n for part in parts), parts[0].p
     device = parts[0].z.device
     if min(samples, features) * samples * features > WORTH.get(device.type, 0.0):
         return None
     y = torch.cat([part.y for part in parts]).double()
     rest = _outside_rows(parts, y) if samples <= features else _outside_columns(parts, y)
-    return max(rest, 0.0) / samples
+    return max(rest, 0.0) / float(y.square().sum())
 
 
 def _outside_rows(parts: Sequence[LocalRegression], y: Tensor) -> float:

@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedtct.errors import FedtctError
-from fedtct.runs.config import RunConfig, as_value
+from fedtct.runs.config import OWN_DEFAULTS, RunConfig, as_value
 from fedtct.runs.folder import RunFolder, write_json
 from fedtct.runs.plan import Plan
 from fedtct.runs.summary import Summary
@@ -41,7 +41,8 @@ def share_rounds(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     if method != "tct":
         settings["rounds"] = (sum(rounds),)
     elif len(rounds) == 1:
-        ridge = settings.get("stage2") == "ridge"
+        usual = OWN_DEFAULTS["stage2"] if settings.get("data") else RunConfig.stage2
+        ridge = settings.get("stage2", usual) == "ridge"
         settings["rounds"] = (rounds[0] - 1, 1) if ridge else (rounds[0] - rounds[0] // 2, rounds[0] // 2)
     return settings
 

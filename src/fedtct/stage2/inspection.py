@@ -8,7 +8,7 @@ from torch import Tensor
 
 from fedtct.federation import Federation, LocalFederation
 from fedtct.history import Finding
-from fedtct.least_squares import RidgePath, optimal_loss
+from fedtct.least_squares import RidgePath, optimal_share
 
 RANKS = 120  # of a spectrum that are kept: enough for a curve
 
@@ -19,7 +19,7 @@ def inspect_steps(federation: Federation, largest_eigenvalues: list[float], lr: 
     if isinstance(federation, LocalFederation):
         parts = [silo.regression() for silo in federation.silos]
         found["spectra"] = [spectrum(part.eigenvalues) for part in parts]
-        found["optimal_loss"] = optimal_loss(parts)
+        found["optimal_share"] = optimal_share(parts)
     return found
 
 

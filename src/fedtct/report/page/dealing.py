@@ -10,11 +10,14 @@ def section(task: Task) -> Section:
     of_seed = {run.config.seed: found for _, run, found in task.findings(SPLIT)}
     if not of_seed:
         return Section("Who holds what", [Note("Not known: silos elsewhere do not tell how many samples of what.")])
+    if len({str(found) for found in of_seed.values()}) == 1:  # silos' own data is not dealt
+        of_seed = dict([*of_seed.items()][:1])
     charts = {f"seed {seed}": _chart(task, found) for seed, found in of_seed.items()}
     (chart, *more) = charts.values()
     block = Choice(charts, wide=True) if more else chart
     largest = max(count for found in of_seed.values() for silo in found["silos"] for count in silo["counts"])
-    intro = f"A circle’s area is a silo’s number of samples of a class; the largest has {largest:,}."
+    what = "samples" if task.regression else "samples of a class"
+    intro = f"A circle’s area is a silo’s number of {what}; the largest has {largest:,}."
     return Section("Who holds what", [block], intro=intro)
 
 

@@ -68,7 +68,7 @@
     const size = place._fullLayout._size;
     if (chart.fit === "circles") {
       const span = (range) => Math.abs(range[1] - range[0]);
-      const room = Math.min(size.w / span(chart.layout.xaxis.range), size.h / span(chart.layout.yaxis.range));
+      const room = Math.min(48, size.w / span(chart.layout.xaxis.range), size.h / span(chart.layout.yaxis.range));
       const largest = chart.data[0].meta.largest;
       const sizeref = (2 * largest) / (0.94 * room) ** 2;
       return Plotly.restyle(place, { "marker.sizeref": sizeref, "marker.sizemin": Math.min(1.5, room / 2) });

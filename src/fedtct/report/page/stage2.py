@@ -49,7 +49,7 @@ def section(task: Task) -> Section | None:
     if len(stepping) < len(first):
         blocks.append(Note("Ridge solves the pooled problem exactly, in one round: it takes no steps."))
     seeds = {run.config.seed for _, run, _ in inspected}
-    which = f" Spectra and steps are of seed {inspected[0][1].config.seed}." if len(seeds) > 1 else ""
+    which = f" Charts of single runs are of seed {inspected[0][1].config.seed}." if len(seeds) > 1 else ""
     return Section("Stage 2: the linear problem", blocks, intro=f"{_reading(stepping)}{which}")
 
 
@@ -152,17 +152,20 @@ def _wall(silos: int) -> Trace:
 
 
 def _distances(inspected: Sequence[Inspected]) -> list[Block]:
-    """|Z(W − W*)| over |ZW*|, which follows from losses: L(W) − L* = |Z(W − W*)|²/n, and rounds begin at W = 0."""
+    """|Z(W − W*)| over |ZW*|, which follows from losses: L(W) − L* = |Z(W − W*)|²/n, and rounds begin at W = 0.
+
+    L* is known as a share of the loss at the beginning.
+    """
     traces, bounded = [], False
     for method, run, found in inspected:
-        optimum = found.get("optimal_loss")
-        bounded |= optimum is None
+        bounded |= found.get("optimal_share") is None
+        optimum = found.get("optimal_share") or 0.0
         losses = {row.round: row.train_loss for row in run.history if row.stage == "stage2" and row.train_loss}
         start = losses.get(0)
-        if start is None or start <= (optimum or 0.0):
+        if start is None or optimum >= 1:
             continue
         x = list(losses)
-        y = [sqrt(max(loss - (optimum or 0.0), 0.0) / (start - (optimum or 0.0))) or None for loss in losses.values()]
+        y = [sqrt(max(loss / start - optimum, 0.0) / (1 - optimum)) or None for loss in losses.values()]
         seed = f", seed {run.config.seed}" if len(method.runs) > 1 else ""
         traces.append(
             of(

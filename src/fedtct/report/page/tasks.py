@@ -111,7 +111,12 @@ def _title(run: RunFolder, runs: Sequence[RunFolder]) -> str:
     more = [name for name in rest if name not in ("dataset", "split", "silos")]
     differing = [name for name in more if any(_value(other, name) != _value(run, name) for other in runs)]
     return ", ".join(
-        [config.dataset, config.split, silos, *(f"{name} {_text(_value(run, name))}" for name in differing)]
+        [
+            config.dataset,
+            *([] if config.data else [config.split]),
+            silos,
+            *(f"{name} {_text(_value(run, name))}" for name in differing),
+        ]
     )
 
 
