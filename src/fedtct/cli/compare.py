@@ -69,6 +69,7 @@ def carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool
         return screen.watch(f"{numbers[name]}/{len(numbers)} {config.method} {config.split}{seed}", config)
 
     with stoppable(screen, path, f"fedtct compare --resume {path}"), screen:
+        screen.expect(len(plan.runs))
         screen.wait(f"checking {len(plan.runs)} runs")
         runs = plan.execute(path, resume=resume, watch=watch, look=look_at_run)
         screen.wait("drawing and writing the report")

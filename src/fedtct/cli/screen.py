@@ -33,13 +33,13 @@ class Screen:
             TextColumn("{task.fields[rounds]}", justify="right"),
             TextColumn("{task.fields[accuracy]}"),
             TimeElapsedColumn(),
-            TextColumn("left"),
+            TextColumn("{task.fields[left]}"),
             TimeRemainingColumn(),
             console=self.console,
             disable=quiet or not self.console.is_terminal,
         )
-        self._shown: TaskID | None = None  # the bar of the run that is shown
         self._waiting: TaskID | None = None
+        self._runs, self._total, self._all = 0, 1, TaskID(-1)
 
     def __enter__(self) -> Screen:
         self.bars.start()
@@ -55,10 +55,14 @@ class Screen:
         """A message."""
         self.console.print(text, markup=False, soft_wrap=True)
 
+    def expect(self, runs: int) -> None:
+        """Several runs are to come: show how many of them are over."""
+        self._total = runs
+
     def wait(self, doing: str) -> None:
         """Say what is done now, if nobody can tell how long it takes; the next thing that is shown takes its place."""
         self.done_waiting()
-        self._waiting = self.bars.add_task(doing, total=None, rounds="", accuracy="")
+        self._waiting = self.bars.add_task(doing, total=None, rounds="", accuracy="", left="")
 
     def done_waiting(self) -> None:
         """What was waited for is over."""
@@ -66,11 +70,18 @@ class Screen:
             self.bars.remove_task(self._waiting)
             self._waiting = None
 
+    def _count(self) -> None:
+        """A run begins: those before it are over."""
+        if self._total > 1 and not self._runs:
+            self._all = self.bars.add_task("all runs", total=self._total, rounds="", accuracy="", left="left")
+        if self._all in self.bars.task_ids:
+            self.bars.update(self._all, completed=self._runs, rounds=f"{self._runs}/{self._total} runs")
+        self._runs += 1
+
     def show_bar(self, title: str, total: int, done: int) -> TaskID:
         """A new bar, below those that are there."""
         self.done_waiting()
-        self._shown = self.bars.add_task(title, total=total, completed=done, rounds="", accuracy="")
-        return self._shown
+        return self.bars.add_task(title, total=total, completed=done, rounds="", accuracy="", left="left")
 
     def track(self, items: Sequence[Item], doing: str) -> Iterator[Item]:
         """Go through some items and show how far it is."""
@@ -81,13 +92,12 @@ class Screen:
 
     def watch(self, name: str, config: RunConfig) -> Watcher:
         """Someone who shows a run here; of the run before, a line is left."""
-        if self._shown is not None:
-            last = next(task for task in self.bars.tasks if task.id == self._shown)
-            self.say(f"{last.description}  {last.fields['accuracy']}")
-            self._shown = None
+        if rated := [task for task in self.bars.tasks if task.fields["accuracy"]]:
+            self.say(f"{rated[-1].description}  {rated[-1].fields['accuracy']}")
         for task in self.bars.task_ids:
-            if task != self._waiting:
+            if task not in (self._waiting, self._all):
                 self.bars.remove_task(task)
+        self._count()
         if self.console.quiet:
             return Watcher()
         return _Bars(self, name) if self.console.is_terminal else _Lines(self, name)

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from fedtct.report.curves import Curve, Point, measured, read_curves, read_stage
-from fedtct.report.page.blocks import Chart, Rating, Section, Trace, colour, logarithmic, of, rating_of, symbol
+from fedtct.report.curves import RATED_ON, Curve, Point, measured, read_curves, read_stage
+from fedtct.report.page.blocks import Chart, Note, Rating, Section, Trace, colour, logarithmic, of, rating_of, symbol
 from fedtct.report.page.tasks import Method, Task
 
 STAGES = {"stage1": "stage 1", "convexify": "statistics", "stage2": "stage 2"}
@@ -18,7 +18,9 @@ MEASURES: dict[str, Callable[[Point], float]] = {
 
 def section(task: Task) -> Section:
     """A row of charts for accuracy, and for the loss of each stage: the stages minimise different ones."""
-    histories = {method.label: [run.history for run in method.runs] for method in task.methods}
+    histories = {method.label: [run.history for run in method.runs] for method in task.methods if _rated(method)}
+    if not histories:
+        return Section("How it went", [Note("Not known: there is no test set, and silos did not rate the model.")])
     curves, accuracy = read_curves(histories)
     rating = rating_of(task)
     charts = _charts(accuracy[0].upper() + accuracy[1:], task, curves, rating, {"yaxis": rating.axis})
@@ -30,6 +32,11 @@ def section(task: Task) -> Section:
             values = [value for curve in curves for point in curve.points for value in (point.low, point.high)]
             charts += _charts(f"{whose} {loss}", task, curves, LOSS, {"yaxis": logarithmic(values)})
     return Section("How it went", charts, intro=_reading(task))
+
+
+def _rated(method: Method) -> bool:
+    """Whether the model of every run was rated at all; with differential privacy silos keep that to themselves."""
+    return all(any(row.rating(of) is not None for of in RATED_ON for row in run.history) for run in method.runs)
 
 
 def _reading(task: Task) -> str:
