@@ -156,6 +156,11 @@ def _marks(low: float, high: float) -> list[float]:
     return [factor * 10.0**power for power in powers for factor in factors]
 
 
+def rounds_axis(title: str, last: float) -> Trace:
+    """An axis of rounds, of which there are no halves."""
+    return {"title": {"text": title}, "rangemode": "tozero"} | ({"dtick": 1} if last <= 6 else {})
+
+
 def beside(y: Iterable[int], method: Method, methods: Sequence[Method]) -> list[float]:
     """Places in rows of a chart, a little apart for each method so that none hides another."""
     labels = [other.label for other in methods]

@@ -1,9 +1,22 @@
 """Accuracy and loss by round and by megabyte: a curve a method, a band over its seeds, stages told apart."""
 
+import math
 from collections.abc import Callable, Sequence
 
 from fedtct.report.curves import RATED_ON, Curve, Point, measured, read_curves, read_stage
-from fedtct.report.page.blocks import Chart, Note, Rating, Section, Trace, colour, logarithmic, of, rating_of, symbol
+from fedtct.report.page.blocks import (
+    Chart,
+    Note,
+    Rating,
+    Section,
+    Trace,
+    colour,
+    logarithmic,
+    of,
+    rating_of,
+    rounds_axis,
+    symbol,
+)
 from fedtct.report.page.tasks import Method, Task
 
 STAGES = {"stage1": "stage 1", "convexify": "statistics", "stage2": "stage 2"}
@@ -57,7 +70,8 @@ def _charts(what: str, task: Task, curves: Sequence[Curve], shown: Rating, layou
         for curve in curves:
             level = curve.silent and unit == "megabyte"
             traces += (_level if level else _draw)(methods[curve.label], curve, measure, shown, farthest)
-        axis = {"title": {"text": AXES[unit]}, "rangemode": "tozero"}
+        last = max(curve.last.rounds for curve in curves) if unit == "round" else math.inf
+        axis = rounds_axis(AXES[unit], last)
         charts.append(Chart(f"{what} by {unit}", traces, {"xaxis": axis} | layout))
     return charts
 

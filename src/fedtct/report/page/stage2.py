@@ -19,6 +19,7 @@ from fedtct.report.page.blocks import (
     logarithmic,
     number,
     of,
+    rounds_axis,
     symbol,
     ticks,
 )
@@ -37,9 +38,15 @@ def section(task: Task) -> Section | None:
     if not inspected:
         return Section("Stage 2", [Note("Not known: the runs did not get there, or did not keep it.")])
     first = {method.label: (method, run, found) for method, run, found in reversed(inspected)}  # the first seed's
-    blocks: list[Block] = [
-        _one_or_choice({label: _spectrum(task, method, found) for label, (method, _, found) in first.items()})
-    ]
+    known = {label: entry for label, entry in first.items() if {"spectra", "pooled_spectrum"} & entry[2].keys()}
+    blocks: list[Block] = []
+    if known:
+        charts = {label: _spectrum(task, method, found) for label, (method, _, found) in known.items()}
+        blocks.append(_one_or_choice(charts))
+    else:
+        blocks.append(
+            Note("Of their spectra, silos elsewhere tell the largest eigenvalue only: it limits the step size.")
+        )
     stepping = {label: entry for label, entry in first.items() if "step_size" in entry[2]}
     if stepping:
         blocks.append(
@@ -74,9 +81,9 @@ def _spectrum(task: Task, method: Method, found: Finding) -> Chart:
         curves, limit, meaning = [found["pooled_spectrum"]], found["ridge"], "ridge"
         title, names = "Spectrum of the pooled features", ["all silos"]
     else:
-        top = [{"ranks": [1], "eigenvalues": [value]} for value in found["largest_eigenvalues"]]
-        curves, limit, meaning = found.get("spectra") or top, 2 / found["step_size"], "steps diverge above"
-        title, names = "Spectrum of each silo’s Gram matrix", [f"silo {name}" for name in task.silo_names(len(curves))]
+        curves, limit, meaning = found["spectra"], 2 / found["step_size"], "steps diverge above"
+        title = "Spectrum of each silo’s Gram matrix"
+        names = [f"silo {name}" for name in task.silo_names(len(curves))]
     traces = [_eigenvalues(method, curve, name) for curve, name in zip(curves, names, strict=True)]
     longest = max(max(curve["ranks"]) for curve in curves)
     traces.append(_line([1, longest], [limit, limit], f"{meaning} {number(limit)}"))
@@ -182,7 +189,7 @@ def _distances(inspected: Sequence[Inspected]) -> list[Block]:
     if not traces:
         return []
     layout = {
-        "xaxis": {"title": {"text": "rounds of stage 2"}, "rangemode": "tozero"},
+        "xaxis": rounds_axis("rounds of stage 2", max(max(trace["x"]) for trace in traces)),
         "yaxis": logarithmic((value for trace in traces for value in trace["y"]), "distance, 1 at the start"),
     }
     text = (
@@ -190,5 +197,5 @@ def _distances(inspected: Sequence[Inspected]) -> list[Block]:
         "for all data in one place. It starts at 1, where all weights are zero."
     )
     if bounded:
-        text += " Where that model was too large to compute, the distance is to a perfect fit: the true one is smaller."
+        text += " Where that model is not known, the distance is to a perfect fit: the true one is smaller."
     return [Chart("Distance to the pooled optimum", traces, layout), Note(text, wide=False)]
