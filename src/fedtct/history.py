@@ -22,8 +22,9 @@ class Row:
     """The model after so many rounds of a stage, and what the round that made it cost.
 
     Accuracies are shares from 0 to 1. Train scores are the silos' own, on the data they train on; a silo's accuracy is
-    on what it held out, or on its training data if it holds nothing out. Bytes are a silo's, up and down. A regression
-    has R² in place of accuracies, and the root mean squared error; its losses are mean squared errors.
+    on what it held out, or on its training data if it holds nothing out. Bytes are the mean silo's, up and down;
+    ``silo_bytes_…`` are those of the ``silos`` that answered. A regression has R² in place of accuracies, and the root
+    mean squared error; its losses are mean squared errors.
     """
 
     stage: str
@@ -38,6 +39,9 @@ class Row:
     bytes_down: int = 0
     bytes_up: int = 0
     seconds: float = 0.0
+    silos: tuple[str, ...] = ()
+    silo_bytes_down: tuple[int, ...] = ()
+    silo_bytes_up: tuple[int, ...] = ()
     train_r2: float | None = None
     test_r2: float | None = None
     holdout_r2: float | None = None
@@ -75,7 +79,7 @@ class Row:
             every = tuple(getattr(score, kind) for score in own)
             worst = min((value for value in every if value == value), default=math.nan)  # R² may be no number
             values |= {f"worst_silo_{kind}": worst, "silo_r2s" if numbers else "silo_accuracies": every}
-        return cls(stage, number, bytes_down=cost.bytes_down, bytes_up=cost.bytes_up, seconds=cost.seconds, **values)
+        return cls(stage, number, **vars(cost), **values)
 
 
 REGRESSION_FIELDS = tuple(field.name for field in fields(Row) if "_r2" in field.name or "_rmse" in field.name)

@@ -31,7 +31,10 @@ def write_npz(path: Path, x: torch.Tensor, y: torch.Tensor) -> Path:
 
 
 class InlineGrid:
-    """A grid whose nodes are asked at once. ``gone`` nodes never answer; ``before`` may do harm first."""
+    """A grid whose nodes are asked at once. ``gone`` nodes never answer, ``late`` ones when nobody waits any more.
+
+    ``before`` may do harm first.
+    """
 
     def __init__(
         self, folder: Path, data: list[tuple[torch.Tensor, torch.Tensor]], holdout: float = 0.0, name: str = "s"
@@ -49,6 +52,7 @@ class InlineGrid:
         }
         self.offline: set[int] = set()  # not listed
         self.gone: set[int] = set()  # listed, but silent
+        self.late: set[int] = set()
         self.before: Callable[[FlowerMessage], None] = lambda message: None
         self.asked: list[tuple[int, str]] = []
         self._replies: dict[str, FlowerMessage] = {}
@@ -66,7 +70,9 @@ class InlineGrid:
             keys.append(key)
             if node not in self.gone | self.offline:
                 context = Context(1, node, {}, RecordDict(), {})
-                self._replies[key] = client_app(lambda context: self.seats[context.node_id])(message, context)
+                reply = client_app(lambda context: self.seats[context.node_id])(message, context)
+                if node not in self.late:
+                    self._replies[key] = reply
         return keys
 
     def pull_messages(self, keys: Iterable[str]) -> list[FlowerMessage]:

@@ -16,21 +16,23 @@ def memory(value):
     return {"stage1": {"own": torch.full((3,), float(value))}}
 
 
-def value_of(cache, since, position):
-    found = cache.memory(since, position)
+def value_of(cache, position):
+    found = cache.memory(position)
     return float(found["stage1"]["own"][0]) if found else None
 
 
-def test_memory_is_that_of_the_round_before_even_when_a_round_is_asked_again(tmp_path):
+def test_memory_is_that_of_the_last_round_that_counted_even_when_a_round_is_asked_again(tmp_path):
     cache = RunCache(tmp_path, "run", LIMIT)
+    assert value_of(cache, -1) is None
     for position in range(4):
-        assert value_of(cache, 0, position) == (None if position == 0 else position - 1)
-        cache.remember(position, memory(position))
-    assert value_of(cache, 0, 3) == 2  # round 3 again
-    cache.remember(3, memory(33))
-    assert value_of(cache, 0, 4) == 33
-    assert value_of(cache, 0, 9) == 33  # it missed some rounds
-    assert value_of(cache, 4, 9) is None  # and nothing from before round 4 counts
+        assert value_of(cache, position - 1) == (None if position == 0 else position - 1)
+        cache.remember(position, memory(position), last=position - 1)
+    assert value_of(cache, 2) == 2  # round 3 again
+    cache.remember(3, memory(33), last=2)
+    assert value_of(cache, 3) == 33
+    for late in (4, 5, 6):  # answers that came too late to count
+        assert value_of(cache, 3) == 33
+        cache.remember(late, memory(late), last=3)
     assert len(list(tmp_path.rglob("memory-*"))) == 2
 
 
@@ -38,11 +40,11 @@ def test_damaged_files_count_as_not_there(tmp_path):
     cache = RunCache(tmp_path, "run", LIMIT)
     cache.keep_features({"z": torch.ones(4, 4)}, {"recipe": "a"})
     assert cache.features()[1] == {"recipe": "a"}
-    cache.remember(0, memory(0))
+    cache.remember(0, memory(0), -1)
     for file in (tmp_path / "run").iterdir():
         file.write_bytes(file.read_bytes()[:-5])
     assert cache.features() == ({}, {})
-    assert cache.memory(0, 1) == {}
+    assert cache.memory(0) == {}
 
 
 def test_the_oldest_runs_make_room_and_the_bound_holds(tmp_path):
@@ -60,11 +62,11 @@ def test_the_oldest_runs_make_room_and_the_bound_holds(tmp_path):
 
 def test_runs_that_are_long_gone_are_removed_and_a_run_that_ends_leaves_nothing(tmp_path):
     lost = RunCache(tmp_path, "lost", LIMIT)
-    lost.remember(0, memory(0))
+    lost.remember(0, memory(0), -1)
     for file in (tmp_path / "lost").iterdir():
         os.utime(file, (time.time() - 31 * 24 * 3600,) * 2)
     cache = RunCache(tmp_path, "run", LIMIT)
-    cache.remember(0, memory(0))
+    cache.remember(0, memory(0), -1)
     assert {folder.name for folder in tmp_path.iterdir()} == {"run"}
     cache.forget()
     assert not list(tmp_path.iterdir())

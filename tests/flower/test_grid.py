@@ -6,10 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 from flower_helpers import InlineGrid, local, parts
+from safetensors.torch import load_file
 
 import fedtct
 from fedtct.federation import flower
-from fedtct.federation.flower import FlowerFederation, Terms
+from fedtct.federation.exchange import Terms
+from fedtct.federation.flower import FlowerFederation
 
 TCT = fedtct.TCT(
     "mlp",
@@ -98,6 +100,8 @@ def test_bytes_are_those_of_the_messages(grid):
     assert weights < fit.history[1].bytes_up < weights + 2000
     assert set(notes[0]["bytes_down"]) == set(notes[0]["bytes_up"]) == {"s0", "s1", "s2", "s3"}
     assert fit.history[1].bytes_up == pytest.approx(sum(notes[1]["bytes_up"].values()) / 4, abs=1)
+    assert dict(zip(fit.history[1].silos, fit.history[1].silo_bytes_up, strict=True)) == notes[1]["bytes_up"]
+    assert dict(zip(fit.history[1].silos, fit.history[1].silo_bytes_down, strict=True)) == notes[1]["bytes_down"]
 
 
 def test_half_precision_halves_the_bytes_and_hardly_changes_the_model(grid, tmp_path):
@@ -194,7 +198,7 @@ def test_scaffold_begins_anew_when_a_silo_leaves_so_that_corrections_sum_to_zero
     own = []
     for node in (100, 101, 102):
         (newest,) = sorted(tmp_path.glob(f"cache{node - 100}/run/memory-4.safetensors"))
-        own.append(flower_memory(newest))
+        own.append(load_file(newest)["stage1/own"])
     shares, steps = replies.weights(), replies.values("steps")
     h = [
         o - (before["parameters"] - local) / (m * method.lr)
@@ -204,10 +208,32 @@ def test_scaffold_begins_anew_when_a_silo_leaves_so_that_corrections_sum_to_zero
     assert float(total.abs().max()) < 1e-4 * float(h[0].abs().max())
 
 
-def flower_memory(path):
-    from safetensors.torch import load_file
+@pytest.mark.parametrize("away", ["offline", "late"])
+def test_feddyn_keeps_its_balance_when_silos_miss_rounds(away, grid, tmp_path):
+    """h = Σ (n_k/n)·g_k over all silos: a round that a silo missed, or answered too late to count, changes neither."""
+    method = fedtct.FedDyn("linear", rounds=1, local_epochs=1, alpha=0.1)
+    federation = over(grid, min_silos=3)
+    session = method.open(federation, "linear", None, None)
+    state = method.start(session.network.weights())
+    for number in range(5):
+        getattr(grid, away).clear()
+        if number in (1, 2):
+            getattr(grid, away).add(103)
+        state, replies = method.round(federation, state, number)
+        assert len(replies.messages) == (3 if number in (1, 2) else 4)
+    sizes = [len(y) for _, y in parts()]
+    g = [load_file(tmp_path / f"cache{k}/run/memory-4.safetensors")["stage1/g"] for k in range(4)]
+    torch.testing.assert_close(
+        state["h"], sum(n / sum(sizes) * own for n, own in zip(sizes, g, strict=True)), rtol=1e-4, atol=1e-6
+    )
 
-    return load_file(path)["stage1/own"]
+
+def test_with_grace_a_round_does_not_wait_for_the_last(grid):
+    grid.before = lambda message: grid.late.add(102) if len(grid.asked) > 4 else None
+    start = time.monotonic()
+    fit = METHODS["fedavg"].fit(over(grid, min_silos=3, round_timeout=100.0, grace=0.1))
+    assert time.monotonic() - start < 50
+    assert fit.history[1].silos == ("s0", "s1", "s3")
 
 
 def test_a_silo_that_comes_back_to_stage_2_is_right(grid, tmp_path):

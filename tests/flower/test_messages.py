@@ -6,7 +6,8 @@ from flower_helpers import InlineGrid, parts
 from fedtct.cli import main
 from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.messages import messages
-from fedtct.federation.flower import FlowerFederation, Terms
+from fedtct.federation.exchange import Terms
+from fedtct.federation.flower import FlowerFederation
 from fedtct.runs.config import RunConfig
 
 SETTINGS = {"model": "mlp", "silos": 4, "p": 300, "d": 100, "local_epochs": 1}

@@ -62,6 +62,7 @@ def test_a_server_that_crashed_goes_on_and_ends_with_the_same_model(method, ques
     for name, tensor in expected._tensors().items():
         torch.testing.assert_close(fit.model._tensors()[name], tensor, rtol=1e-5, atol=1e-6)
     assert not list(tmp_path.glob("cache*/*"))
+    assert all(row.silos == ("s0", "s1", "s2", "s3") for row in fit.history if row.round)
     assert grid.asked.count((100, "moments")) <= moments + 1
     assert serve(grid, config, server, resume=str(tmp_path / "run")).model.kind == fit.model.kind
 

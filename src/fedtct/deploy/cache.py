@@ -26,25 +26,22 @@ class RunCache:
     def __init__(self, root: Path, run: str, limit: int) -> None:
         self.root, self.folder, self.limit = root, root / run, limit
 
-    def memory(self, since: int, position: int) -> dict[str, Memory]:
-        """What the silo remembered after its latest round from ``since`` to before ``position``; empty if none."""
-        for number in sorted((n for n in self._rounds() if since <= n < position), reverse=True):
-            if (found := _read(self._round(number))) is not None:
-                memory: dict[str, Memory] = {}
-                for key, tensor in found[0].items():
-                    stage, name = key.split("/")
-                    memory.setdefault(stage, {})[name] = tensor
-                return memory
-        return {}
+    def memory(self, position: int) -> dict[str, Memory]:
+        """What the silo remembered after a round; empty if nothing."""
+        tensors, _ = _read(self._round(position)) or ({}, {})
+        memory: dict[str, Memory] = {}
+        for key, tensor in tensors.items():
+            stage, name = key.split("/")
+            memory.setdefault(stage, {})[name] = tensor
+        return memory
 
-    def remember(self, position: int, memory: Mapping[str, Memory]) -> None:
-        """Keep the memory after a round, and the one before: a server that restarts may ask for the round again."""
+    def remember(self, position: int, memory: Mapping[str, Memory], last: int) -> None:
+        """Keep the memory after a round, and after the one before it: this one may not count, or be asked again."""
         tensors = {f"{stage}/{name}": t for stage, part in memory.items() for name, t in part.items()}
         if tensors:
             self._write(self._round(position), tensors, {})
-        before = max((n for n in self._rounds() if n < position), default=-1)
         for number in self._rounds():
-            if number not in (before, position):
+            if number not in (last, position):
                 self._round(number).unlink(missing_ok=True)
 
     def features(self) -> tuple[dict[str, Tensor], dict[str, str]]:

@@ -104,7 +104,7 @@ def respond(seat: Seat, envelope: Envelope, message: Message) -> Message:
     if question in NEEDS_FEATURES:
         _take_features(silo, cache, envelope)
     if question in REMEMBERED:
-        memory = cache.memory(envelope.since, envelope.position)
+        memory = cache.memory(envelope.last)
         stage = "stage1" if question == "train" else "stage2"
         silo.memory = {stage: {k: v.to(federation.device) for k, v in memory.get(stage, {}).items()}}
     (answer,) = federation.deliver(question, message)
@@ -144,7 +144,7 @@ def _take_features(silo: Silo, cache: RunCache, envelope: Envelope) -> None:
 def _keep(silo: Silo, cache: RunCache, envelope: Envelope, answer: Message) -> None:
     question = envelope.question
     if question in REMEMBERED:
-        cache.remember(envelope.position, silo.memory)
+        cache.remember(envelope.position, silo.memory, envelope.last)
     if question == "moments":
         statistics = {"n": torch.tensor(answer["n"]), "mean": answer["mean"], "m2": answer["m2"]}
         cache.keep_features(silo.features() | statistics, {"recipe": envelope.recipe})

@@ -15,7 +15,8 @@ from fedtct.classifier import Fit
 from fedtct.data.sources import read_samples
 from fedtct.deploy.processes import SAYS
 from fedtct.errors import FedtctError
-from fedtct.federation.flower import FlowerFederation, Terms
+from fedtct.federation.exchange import Terms
+from fedtct.federation.flower import FlowerFederation
 from fedtct.history import Checkpoint, Row
 from fedtct.report.page import write_report
 from fedtct.report.page.write import REPORT
@@ -36,6 +37,7 @@ class ServerConfig:
     min_silos: int = 0  # a round needs so many; 0: all
     round_timeout: float = 600.0
     wait: float = 600.0
+    grace: float = -1.0  # seconds for the others once min_silos have answered; -1: all of round_timeout
     wire: str = "fp32"  # or fp16: half the bytes
     num_classes: int = 0  # 0: the largest label at the silos and one
     test: str = ""  # a file on the server, as silos have them, scored after every round
@@ -46,7 +48,14 @@ class ServerConfig:
 
     def terms(self, silos: int) -> Terms:
         """When a round counts."""
-        return Terms(silos, self.min_silos or silos, self.round_timeout, self.wait, self.wire == "fp16")
+        return Terms(
+            silos,
+            self.min_silos or silos,
+            self.round_timeout,
+            self.wait,
+            self.grace if self.grace >= 0 else None,
+            self.wire == "fp16",
+        )
 
 
 def read_run(path: Path, overrides: Mapping[str, Any] | None = None) -> tuple[RunConfig, ServerConfig]:

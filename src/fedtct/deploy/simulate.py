@@ -14,7 +14,8 @@ from fedtct.classifier import Fit
 from fedtct.deploy.client_app import Seat, client_app
 from fedtct.deploy.processes import QUIET
 from fedtct.errors import FedtctError
-from fedtct.federation.flower import FlowerFederation, Terms
+from fedtct.federation.exchange import Terms
+from fedtct.federation.flower import FlowerFederation
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Job, Look, prepare
 from fedtct.runs.folder import RunFolder

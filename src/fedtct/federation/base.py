@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,19 +15,33 @@ from fedtct.tasks import Score
 
 @dataclass(frozen=True)
 class Cost:
-    """What a round took: bytes for each silo, and seconds."""
+    """What a round took: bytes for the mean silo, seconds, and the bytes of each silo that answered, by name."""
 
     bytes_down: int = 0
     bytes_up: int = 0
     seconds: float = 0.0
+    silos: tuple[str, ...] = ()
+    silo_bytes_down: tuple[int, ...] = ()
+    silo_bytes_up: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, down: Mapping[str, int], up: Mapping[str, int], seconds: float) -> "Cost":
+        """The cost of a round from the bytes of those who answered."""
+        count = max(1, len(up))
+        ways = (tuple(down[name] for name in up), tuple(up.values()))
+        return cls(sum(ways[0]) // count, sum(ways[1]) // count, seconds, tuple(up), *ways)
 
 
 @dataclass(frozen=True)
 class Replies:
-    """What the silos answered, in the order of the silos, and what it cost."""
+    """What the silos answered, in the order of the silos, and what it cost.
+
+    ``total`` is how many samples all silos have, those that did not answer included; none if everybody answered.
+    """
 
     messages: list[Message]
     cost: Cost
+    total: int | None = None
 
     def values(self, key: str) -> list[Any]:
         """One entry of every reply."""
@@ -37,6 +51,10 @@ class Replies:
         """Each silo's share of the samples."""
         counts = self.values("n")
         return [n / sum(counts) for n in counts]
+
+    def share(self) -> float:
+        """The part of all samples that these replies are of: 1 if everybody answered."""
+        return sum(self.values("n")) / self.total if self.total else 1.0
 
     def average(self, key: str) -> Tensor:
         """The mean of a tensor over silos, weighted by their samples."""
@@ -66,6 +84,10 @@ class Federation(ABC):
     def __len__(self) -> int:
         """How many silos there are."""
 
+    def names(self) -> list[str]:
+        """What the silos are called, in their order."""
+        return [f"silo {index}" for index in range(len(self))]
+
     @abstractmethod
     def use(self, spec: NetworkSpec) -> None:
         """Tell the silos which network they will work with."""
@@ -87,8 +109,8 @@ class Federation(ABC):
         start = time.perf_counter()
         messages = self.deliver(question, message)
         seconds = time.perf_counter() - start
-        up = sum(size(m) for m in messages) // len(messages)
-        return Replies(messages, Cost(size(message), up, seconds))
+        up = {name: size(reply) for name, reply in zip(self.names(), messages, strict=True)}
+        return Replies(messages, Cost.of(dict.fromkeys(up, size(message)), up, seconds))
 
 
 def size(message: Message) -> int:

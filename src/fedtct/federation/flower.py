@@ -2,8 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +13,8 @@ from torch import Tensor
 from fedtct.agreement import misfit
 from fedtct.errors import FedtctError
 from fedtct.federation.base import Cost, Federation, Replies
+from fedtct.federation.exchange import Exchange, Terms
+from fedtct.federation.roster import Roster
 from fedtct.federation.wire import (
     ERROR,
     FORGET,
@@ -32,63 +33,28 @@ from fedtct.seeds import digest
 from fedtct.silo import Message
 
 POLL_SECONDS, PAUSE_SECONDS = 0.3, 3.0
-
-
-@dataclass(frozen=True)
-class Terms:
-    """What makes a round count. Seconds are as long as it takes at most."""
-
-    silos: int = 1  # that a run waits for at its start
-    min_silos: int = 1  # with fewer a round is not over
-    round_timeout: float = 600.0  # for a silo to answer
-    wait: float = 600.0  # for silos to come, or to come back
-    half: bool = False  # in rounds, weights travel as float16
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.min_silos <= self.silos:
-            raise FedtctError(f"min_silos must be from 1 to the number of silos, {self.silos}: it is {self.min_silos}")
-        if self.round_timeout <= 0 or self.wait < 0:
-            raise FedtctError("round_timeout must be positive and wait not negative")
-
-
-@dataclass
-class Exchange:
-    """What came of asking some nodes, by silo: replies, why there was none, bytes down and up."""
-
-    replies: dict[str, Message] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-    stated: dict[str, str] = field(default_factory=dict)  # of the failures, those that a silo itself tells of
-    unprepared: list[int] = field(default_factory=list)
-    down: dict[str, int] = field(default_factory=dict)
-    up: dict[str, int] = field(default_factory=dict)
+NEVER = -1
 
 
 class FlowerFederation(Federation):
-    """Silos behind a Flower grid.
-
-    A silo is known by its name: it may restart, and be another node afterwards. Its seat, a number, is its place among
-    the names. A round takes those silos that answer; ``note`` is told who did, who did not and why.
-    """
+    """Silos behind a Flower grid. A round takes those that answer; ``note`` is told who did, who did not and why."""
 
     def __init__(
         self, grid: Grid, run: str, terms: Terms, note: Callable[[dict[str, Any]], None] = lambda record: None
     ) -> None:
         self.grid, self.run, self.terms, self.note = grid, run, terms, note
-        self.seats: dict[str, int] = {}
-        self._names: dict[int, str] = {}  # of nodes
-        self._online: set[int] = set()
-        self._refused: set[int] = set()  # nodes whose data does not fit
+        self.roster = Roster()
         self._describe: Message = {}  # how silos are asked what they hold
         self._spec: NetworkSpec | None = None
         self._network = ""
         self._prepared: dict[str, Message] = {}
         self._tags = {question: "" for question in PREPARATION}
-        self._position, self._since = 0, 0
-        self._present: set[str] = set()
-        self._traffic = (0, 0)
+        self._position = 0  # rounds so far
+        self._since = 0  # what silos remember of rounds before this one no longer holds
+        self._counted: dict[str, int] = {}  # the last round that a silo took part in
 
     def __len__(self) -> int:
-        return len(self.seats)
+        return len(self.roster.seats)
 
     def use(self, spec: NetworkSpec) -> None:
         """The network goes out with every question: the process that answers knows nothing yet."""
@@ -97,53 +63,60 @@ class FlowerFederation(Federation):
         self._spec, self._network = spec, json.dumps(spec.record())
 
     def ask(self, question: str, message: Message) -> Replies:
-        """One round, with the bytes that were handed to Flower and that came from it, for the mean silo."""
+        """One round, with the bytes that were handed to Flower and that came from it."""
         start = time.perf_counter()
-        messages = self.deliver(question, message)
-        down, up = self._traffic
-        return Replies(messages, Cost(down, up, time.perf_counter() - start))
+        done = self._round(question, message)
+        names = sorted(done.replies, key=lambda name: self.roster.seats[name])
+        cost = Cost.of(done.down, {name: done.up[name] for name in names}, time.perf_counter() - start)
+        total = sum(self.roster.samples.get(name, 0) for name in self.roster.seats)
+        return Replies([done.replies[name] for name in names], cost, total)
 
     def deliver(self, question: str, message: Message) -> list[Message]:
-        """Ask the silos that are there until enough have answered."""
-        if question in PREPARATION:
-            before = self._tags["moments"] if question == "normalise" else self._network
-            self._tags[question], self._prepared[question] = digest(message, before), message
-        if question == "describe":
-            self._describe = message
-        replies = self._gather() if question == "describe" else self._collect(question, message)
-        if question in REMEMBERED:
-            self._move_on(set(replies), scaffold=message["correction"] == "scaffold")
-        return [replies[name] for name in sorted(replies, key=lambda name: self.seats[name])]
+        """The replies alone."""
+        return self.ask(question, message).messages
 
     def close(self) -> None:
         """The run is over: silos remove what they kept for it. One that is not there removes it when it is old."""
-        self._exchange(FORGET, {}, self._nodes())
+        self._exchange(FORGET, {}, self._nodes(), self.terms.min_silos)
 
     def snapshot(self) -> dict[str, Tensor]:
         """Silos keep their memory; the server keeps which rounds it is of, and who sits where."""
         numbers = {"position": self._position, "since": self._since}
-        seats = {f"seat/{name}": seat for name, seat in self.seats.items()}
-        present = {f"present/{name}": 1 for name in self._present}
-        return {key: torch.tensor(value) for key, value in (numbers | seats | present).items()}
+        seats = {f"seat/{name}": seat for name, seat in self.roster.seats.items()}
+        samples = {f"samples/{name}": count for name, count in self.roster.samples.items()}
+        counted = {f"counted/{name}": position for name, position in self._counted.items()}
+        return {key: torch.tensor(value) for key, value in (numbers | seats | samples | counted).items()}
 
     def restore(self, snapshot: dict[str, Tensor]) -> None:
         """Go on after a snapshot; an empty one means that nothing is remembered."""
         values = {key: int(value) for key, value in snapshot.items()}
         self._position = values.get("position", self._position)
         self._since = values.get("since", self._position)
-        self._present = {key.removeprefix("present/") for key in values if key.startswith("present/")}
-        seats = {key.removeprefix("seat/"): seat for key, seat in values.items() if key.startswith("seat/")}
-        self._seat(self.seats, seats or self.seats)
+        self._counted = _under("counted/", values)
+        self.roster.samples = _under("samples/", values) | self.roster.samples
+        self.roster.seat(self.roster.seats, _under("seat/", values) or self.roster.seats)
+
+    def _round(self, question: str, message: Message) -> Exchange:
+        if question == "describe":
+            self._describe = message
+            return self._gather()
+        if question in PREPARATION:
+            before = self._tags["moments"] if question == "normalise" else self._network
+            self._tags[question], self._prepared[question] = digest(message, before), message
+        done = self._collect(question, message)
+        if question in REMEMBERED:
+            self._move_on(set(done.replies), scaffold=message["correction"] == "scaffold")
+        return done
 
     # Who is there
 
-    def _gather(self) -> dict[str, Message]:
+    def _gather(self) -> Exchange:
         """Wait for as many silos as there should be, ask what they hold and give them seats."""
         deadline, found = time.monotonic() + self.terms.wait, Exchange()
-        self._names = {}
+        self.roster.forget_names()
         while len(found.replies) < self.terms.silos:
-            nodes = [node for node in self._there() if node not in self._names]
-            found = _join(found, self._exchange("describe", self._describe, nodes)) if nodes else found
+            self.roster.see(self.grid.get_node_ids())
+            found = found.then(self._exchange("describe", self._describe, self.roster.strangers()))
             if found.stated or time.monotonic() > deadline:
                 break
             if len(found.replies) < self.terms.silos:
@@ -151,131 +124,112 @@ class FlowerFederation(Federation):
         if found.stated:  # what a silo says about itself now will not change: better stop than train without it
             raise FedtctError("; ".join(f"{silo}: {reason}" for silo, reason in found.stated.items()))
         self._check_count("describe", found)
-        self._seat(found.replies, {})
+        self.roster.seat(found.replies, {})
         self._record("describe", found, 0.0)
-        return {name: reply | {"name": name} for name, reply in found.replies.items()}
+        found.replies = {name: reply | {"name": name} for name, reply in found.replies.items()}
+        return found
 
     def _nodes(self) -> list[int]:
         """The nodes that are there and known; newcomers are asked what they hold first."""
-        there = self._there()
-        new = [node for node in there if node not in self._names and node not in self._refused]
-        if new:
-            arrived = self._exchange("describe", self._describe, new)
+        self.roster.see(self.grid.get_node_ids())
+        if strangers := self.roster.strangers():
+            arrived = self._exchange("describe", self._describe, strangers)
             for name, reply in arrived.replies.items():
-                if reason := self._misfit(reply):
+                assert self._spec is not None
+                if reason := misfit(reply, self._spec):
                     arrived.failures[name] = reason
-                    self._refused |= {node for node in new if self._names.pop(node, "") == name}
-            self._seat([name for name in arrived.replies if name not in arrived.failures], self.seats)
+                    self.roster.refuse(name)
+            self.roster.seat(arrived.replies.keys() - arrived.failures.keys(), self.roster.seats)
             self._record("describe", arrived, 0.0)
-        return [node for node in there if self._names.get(node) in self.seats]
-
-    def _there(self) -> list[int]:
-        """The nodes that are connected; one that was refused and left may try again."""
-        there = list(self.grid.get_node_ids())
-        self._online, self._refused = set(there), self._refused & set(there)
-        return there
-
-    def _misfit(self, reply: Message) -> str:
-        """Why a newcomer cannot join; empty if it can."""
-        assert self._spec is not None
-        return misfit(reply, self._spec)
-
-    def _seat(self, names: Iterable[str], seats: dict[str, int]) -> None:
-        """Seats by name; those taken stay, newcomers get the next."""
-        self.seats = dict(seats)
-        for name in sorted(set(names) - set(seats), key=_natural):
-            self.seats[name] = len(self.seats)
+        return self.roster.present()
 
     # Asking
 
-    def _collect(self, question: str, message: Message) -> dict[str, Message]:
+    def _collect(self, question: str, message: Message) -> Exchange:
         """Replies of at least ``min_silos`` silos; while there are fewer the others are asked again."""
         start, done = time.monotonic(), Exchange()
         while True:
-            nodes = [node for node in self._nodes() if self._names[node] not in done.replies]
-            done = _join(done, self._ask_prepared(question, message, nodes))
+            nodes = [node for node in self._nodes() if self.roster.name(node) not in done.replies]
+            done = done.then(self._ask_prepared(question, message, nodes, self.terms.min_silos - len(done.replies)))
             if len(done.replies) >= self.terms.min_silos:
                 break
             if time.monotonic() > start + self.terms.wait + self.terms.round_timeout:
                 self._check_count(question, done)
             time.sleep(PAUSE_SECONDS)
-        for name in self.seats.keys() - done.replies.keys() - done.failures.keys():
+        for name in self.roster.seats.keys() - done.replies.keys() - done.failures.keys():
             done.failures[name] = "not connected"
         self._record(question, done, time.monotonic() - start)
-        return done.replies
+        return done
 
-    def _ask_prepared(self, question: str, message: Message, nodes: list[int]) -> Exchange:
+    def _ask_prepared(self, question: str, message: Message, nodes: list[int], enough: int) -> Exchange:
         """Ask; a silo that lacks the features the question is about is told how to build them, and asked again."""
-        done = self._exchange(question, message, nodes)
-        if not done.unprepared:
+        done = self._exchange(question, message, nodes, enough)
+        if not (again := done.unprepared):
             return done
-        again = done.unprepared
         for earlier in PREPARATION:
             if earlier in self._prepared and earlier != question:
-                done = _join(done, self._exchange(earlier, self._prepared[earlier], again), replies=False)
-        return _join(done, self._exchange(question, message, again))
+                done = done.then(self._exchange(earlier, self._prepared[earlier], again).without_replies())
+        return done.then(self._exchange(question, message, again))
 
-    def _exchange(self, question: str, message: Message, nodes: Sequence[int]) -> Exchange:
-        """Send a question to nodes and take in what they reply in time."""
-        done = Exchange()
+    def _exchange(self, question: str, message: Message, nodes: Sequence[int], enough: int | None = None) -> Exchange:
+        """Send a question to nodes and take in what they reply in time; after ``enough`` answers time is short."""
+        done, terms = Exchange(), self.terms
         sent = [self._question(question, message, node) for node in nodes]
         pushed = self.grid.push_messages(sent) if sent else []
         pending = {key: node for key, node in zip(pushed, nodes, strict=False) if key}
         for node, content in zip(nodes, sent, strict=True):
-            done.down[self._name(node)] = weigh(content.content)
-        end = time.monotonic() + self.terms.round_timeout
+            done.down[self.roster.name(node)] = weigh(content.content)
+        start, end = time.monotonic(), time.monotonic() + terms.round_timeout
         while pending and time.monotonic() < end:
             arrived = list(self.grid.pull_messages(list(pending)))
             for reply in arrived:
                 self._take(done, pending.pop(reply.metadata.reply_to_message_id), reply, question)
                 if self.on_reply:
                     self.on_reply(question, len(done.replies), len(nodes))
+            if terms.grace is not None and enough is not None and arrived and len(done.replies) >= enough:
+                end, enough = min(end, time.monotonic() + terms.grace), None
             if pending and not arrived:
                 time.sleep(POLL_SECONDS)
-        seconds = self.terms.round_timeout
-        done.failures |= {self._name(node): f"no answer within {seconds:g} s" for node in pending.values()}
+        late = f"no answer within {round(time.monotonic() - start, 1):g} s"
+        done.failures |= {self.roster.name(node): late for node in pending.values()}
         return done
 
     def _question(self, question: str, message: Message, node: int) -> FlowerMessage:
-        name = self._names.get(node, "")
+        name = self.roster.name(node)
+        counted = self._counted.get(name, NEVER)
         envelope = Envelope(
             question=question,
             run=self.run,
-            seat=self.seats.get(name, 0),
+            seat=self.roster.seats.get(name, 0),
             position=self._position,
-            since=self._since,
+            last=counted if counted >= self._since else NEVER,
             network=self._network,
             recipe=self._tags["moments"],
             features=self._tags["normalise"],
             half=self.terms.half and question in REMEMBERED,
         )
         content = pack(message, seal(envelope), envelope.half)
-        kind = "train" if question == "train" else "query"  # Flower's own mods look at training alone
+        kind = "train" if question == "train" else "query"
         return FlowerMessage(content, node, kind, ttl=self.terms.round_timeout)
 
     def _take(self, done: Exchange, node: int, reply: FlowerMessage, question: str) -> None:
         """Sort a reply in: an answer, a silo that must be prepared first, or a failure."""
+        called = self.roster.name(node)
         if reply.has_error():
-            done.failures[self._name(node)] = f"Flower says: {reply.error.reason or reply.error.code}"
+            done.failures[called] = f"Flower says: {reply.error.reason or reply.error.code}"
             return
         message, own = unpack(reply.content)
-        name, called = own[SILO], self._name(node)
-        if question == "describe" and ERROR not in own:
-            if any(other == name and n != node and n in self._online for n, other in self._names.items()):
-                own[ERROR] = "another silo has this name: every silo needs one of its own"
-            else:  # a silo that restarted may be a new node: the old one is gone
-                self._names = {n: other for n, other in self._names.items() if other != name} | {node: name}
+        name = own[SILO]
+        introduces = question == "describe" and ERROR not in own
+        if introduces and (reason := self.roster.introduce(node, name, message["n"])):
+            own[ERROR] = reason
         done.down[name], done.up[name] = done.down.pop(called, 0), weigh(reply.content)
         if own.get(UNPREPARED):
             done.unprepared.append(node)
         elif ERROR in own:
-            who = name if name not in done.replies else f"{name} ({called})"
-            done.failures[who] = done.stated[who] = own[ERROR]
+            done.fail(name if name not in done.replies else f"{name} ({called})", own[ERROR])
         else:
             done.replies[name] = message
-
-    def _name(self, node: int) -> str:
-        return self._names.get(node, f"node {node}")
 
     def _check_count(self, question: str, done: Exchange) -> None:
         least = self.terms.min_silos
@@ -290,17 +244,13 @@ class FlowerFederation(Federation):
 
     def _move_on(self, present: set[str], scaffold: bool) -> None:
         """SCAFFOLD's corrections sum to zero over those who made them: when one is missing, they begin anew."""
+        before = {name for name, position in self._counted.items() if position == self._position - 1}
+        self._counted |= dict.fromkeys(present, self._position)
         self._position += 1
-        if scaffold and self._present - present:
+        if scaffold and before - present:
             self._since = self._position
-        self._present = present
 
     def _record(self, question: str, done: Exchange, seconds: float) -> None:
-        count = max(1, len(done.replies))
-        self._traffic = (
-            sum(done.down.get(name, 0) for name in done.replies) // count,
-            sum(done.up.get(name, 0) for name in done.replies) // count,
-        )
         self.note(
             {
                 "question": question,
@@ -313,18 +263,5 @@ class FlowerFederation(Federation):
         )
 
 
-def _join(one: Exchange, two: Exchange, *, replies: bool = True) -> Exchange:
-    """Both together; a silo that answered has not failed."""
-    answers = one.replies | two.replies if replies else one.replies
-    failures = {k: v for k, v in (one.failures | two.failures).items() if k not in answers}
-    down, up = dict(one.down), dict(one.up)
-    for name in two.down:
-        down[name] = down.get(name, 0) + two.down[name]
-        up[name] = up.get(name, 0) + two.up.get(name, 0)
-    return Exchange(answers, failures, one.stated | two.stated, [], down, up)
-
-
-def _natural(name: str) -> tuple[str, int]:
-    """Names that end in numbers in the order of these: silo-2 before silo-10."""
-    stem = name.rstrip("0123456789")
-    return stem, int(name[len(stem) :] or 0)
+def _under(prefix: str, values: dict[str, int]) -> dict[str, int]:
+    return {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}

@@ -35,6 +35,11 @@ class LocalFederation(Federation):
     def __len__(self) -> int:
         return len(self.silos)
 
+    def names(self) -> list[str]:
+        """Silos' own names; with their place, where two have the same."""
+        names = [silo.name for silo in self.silos]
+        return names if len(set(names)) == len(names) else [f"{name} ({i})" for i, name in enumerate(names)]
+
     def use(self, spec: NetworkSpec) -> None:
         """Silos take turns, so one network serves them all; trained side by side they have one each."""
         network = spec.build(self.device, precision=self.precision, channels_last=True)

@@ -22,15 +22,15 @@ FORGET = "forget"  # the run is over: a silo removes what it kept for it
 class Envelope:
     """What a question carries besides its message: whose it is, and where the run stands.
 
-    A silo uses what it remembers of rounds from ``since`` to before ``position``. ``recipe`` and ``features`` name the
-    features that the question is about.
+    The round is number ``position``; a silo goes on from what it remembers of round ``last``, the last of its own that
+    counted, or from nothing if that is negative. ``recipe`` and ``features`` name the features that the question needs.
     """
 
     question: str
     run: str
     seat: int = 0
     position: int = 0
-    since: int = 0
+    last: int = -1
     network: str = ""
     recipe: str = ""
     features: str = ""

@@ -46,11 +46,16 @@ def read_checkpoint(path: Path, device: torch.device) -> Checkpoint:
     return Checkpoint(
         round=header["round"],
         state=nested.get("state", {}),
-        cost=Cost(**header["cost"]),
+        cost=_cost(header["cost"]),
         silos=nested.get("silos", {}),
         best=nested.get("best", {}),
         finished=header["finished"],
     )
+
+
+def _cost(values: dict[str, Any]) -> Cost:
+    """JSON has lists alone."""
+    return Cost(**values | {name: tuple(value) for name, value in values.items() if isinstance(value, list)})
 
 
 def rows_at(path: Path) -> int:

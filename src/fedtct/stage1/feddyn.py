@@ -16,7 +16,8 @@ from fedtct.stage1.base import Stage1
 class FedDyn(Stage1):
     """Silos minimise L_k(w) − ⟨g_k, w⟩ + (α/2)·‖w − w_server‖² and update their g_k.
 
-    The server keeps h = Σ (n_k/n)·g_k. With α = 0 both terms are off and it is FedAvg.
+    The server keeps h = Σ (n_k/n)·g_k over all silos. One that does not answer keeps its g_k, and so its part of h:
+    what the others did changes h by their share only. With α = 0 both terms are off and it is FedAvg.
     ``alpha`` is α; other settings are those of :class:`~fedtct.stage1.Stage1`.
     """
 
@@ -31,12 +32,13 @@ class FedDyn(Stage1):
 
     def start(self, weights: Weights) -> State:
         """h = 0."""
-        return weights._asdict() | {"h": torch.zeros_like(weights.parameters)}
+        return weights._asdict() | {"h": torch.zeros_like(weights.parameters), "total": 0}
 
     def round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:
-        """h ← h − α·(w̄ − w),  w ← w̄ − h/α,  with w̄ the average of the silos' weights."""
+        """h ← h − α·share·(w̄ − w),  w ← w̄ − h/α,  with w̄ the average of the weights of silos that answered."""
         replies = federation.ask("train", self.question(state, number, prox=self.alpha, correction="feddyn"))
         mean = replies.average("parameters")
-        h = state["h"] - self.alpha * (mean - state["parameters"])
+        grown = state["total"] / replies.total if replies.total and state["total"] else 1.0  # newcomers have g_k = 0
+        h = grown * state["h"] - self.alpha * replies.share() * (mean - state["parameters"])
         w = mean - h / self.alpha if self.alpha else mean
-        return {"parameters": w, "buffers": replies.average("buffers"), "h": h}, replies
+        return {"parameters": w, "buffers": replies.average("buffers"), "h": h, "total": replies.total or 0}, replies

@@ -1,0 +1,56 @@
+"""When a round over a grid counts, and what came of asking some of its silos."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from fedtct.errors import FedtctError
+from fedtct.silo import Message
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What makes a round count. Seconds are as long as it takes at most."""
+
+    silos: int = 1  # that a run waits for at its start
+    min_silos: int = 1  # with fewer a round is not over
+    round_timeout: float = 600.0  # for a silo to answer
+    wait: float = 600.0  # for silos to come, or to come back
+    grace: float | None = None  # for the others, once min_silos have answered; none: all of round_timeout
+    half: bool = False  # in rounds, weights travel as float16
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_silos <= self.silos:
+            raise FedtctError(f"min_silos must be from 1 to the number of silos, {self.silos}: it is {self.min_silos}")
+        if self.round_timeout <= 0 or self.wait < 0 or (self.grace is not None and self.grace < 0):
+            raise FedtctError("round_timeout must be positive, wait and grace not negative")
+
+
+@dataclass
+class Exchange:
+    """What came of a question, by silo: replies, why there was none, bytes down and up."""
+
+    replies: dict[str, Message] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    stated: dict[str, str] = field(default_factory=dict)  # of the failures, those that a silo itself tells of
+    unprepared: list[int] = field(default_factory=list)
+    down: dict[str, int] = field(default_factory=dict)
+    up: dict[str, int] = field(default_factory=dict)
+
+    def fail(self, silo: str, reason: str) -> None:
+        """A silo tells that it cannot answer."""
+        self.failures[silo] = self.stated[silo] = reason
+
+    def then(self, later: "Exchange") -> "Exchange":
+        """Both together; a silo that answered has not failed."""
+        replies = self.replies | later.replies
+        failures = {k: v for k, v in (self.failures | later.failures).items() if k not in replies}
+        down, up = _add(self.down, later.down), _add(self.up, later.up)
+        return Exchange(replies, failures, self.stated | later.stated, [], down, up)
+
+    def without_replies(self) -> "Exchange":
+        """What it cost, and who failed: the answers themselves are not of interest."""
+        return replace(self, replies={})
+
+
+def _add(one: Mapping[str, int], two: Mapping[str, int]) -> dict[str, int]:
+    return dict(one) | {name: one.get(name, 0) + size for name, size in two.items()}

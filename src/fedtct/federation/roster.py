@@ -1,0 +1,62 @@
+"""Who is who behind a Flower grid: a silo is known by its name, whatever node it is at the moment."""
+
+from collections.abc import Iterable, Mapping
+
+
+class Roster:
+    """Silos by name. A silo may restart, and be another node afterwards; its seat, a number, stays its own."""
+
+    def __init__(self) -> None:
+        self.seats: dict[str, int] = {}
+        self.samples: dict[str, int] = {}
+        self._connected: list[int] = []
+        self._names: dict[int, str] = {}
+        self._refused: set[int] = set()
+
+    def name(self, node: int) -> str:
+        """What a node's silo is called; before it said so, the node."""
+        return self._names.get(node, f"node {node}")
+
+    def see(self, nodes: Iterable[int]) -> None:
+        """These nodes are connected. One that was refused and left may try again."""
+        self._connected = list(nodes)
+        self._refused &= set(self._connected)
+
+    def strangers(self) -> list[int]:
+        """Connected nodes whose silo is not known."""
+        return [node for node in self._connected if node not in self._names and node not in self._refused]
+
+    def present(self) -> list[int]:
+        """Connected nodes of silos that have a seat."""
+        return [node for node in self._connected if self._names.get(node) in self.seats]
+
+    def introduce(self, node: int, name: str, samples: int) -> str:
+        """A node says which silo it is; returns why that cannot be, if it cannot."""
+        if any(other == name and n != node and n in self._connected for n, other in self._names.items()):
+            return "another silo has this name: every silo needs one of its own"
+        # A silo that restarted may be a new node: the old one is gone.
+        self._names = {n: other for n, other in self._names.items() if other != name} | {node: name}
+        self.samples[name] = samples
+        return ""
+
+    def refuse(self, name: str) -> None:
+        """A silo cannot take part."""
+        nodes = {node for node, other in self._names.items() if other == name}
+        self._names = {node: other for node, other in self._names.items() if node not in nodes}
+        self._refused |= nodes
+
+    def seat(self, names: Iterable[str], taken: Mapping[str, int]) -> None:
+        """Seats that are taken stay; the others get the next ones by name."""
+        self.seats = dict(taken)
+        for name in sorted(set(names) - set(taken), key=_natural):
+            self.seats[name] = len(self.seats)
+
+    def forget_names(self) -> None:
+        """Everybody is to say anew who they are."""
+        self._names = {}
+
+
+def _natural(name: str) -> tuple[str, int]:
+    """Names that end in numbers in the order of these: silo-2 before silo-10."""
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :] or 0)
