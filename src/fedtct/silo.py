@@ -201,6 +201,7 @@ class Silo:
     def regress(self, message: Message) -> Message:
         """Many local steps of linear regression from the server's W."""
         features, w, m = self._prepared_features(), message["w"], message
+        self._check_step_size(features.prepared().largest_eigenvalue, m["lr"], m["steps"])
         correction, memory = _correction(m), self.memory.setdefault("stage2", {})
         h = -correction.before(memory, w) if correction else None
         local, scores = features.prepared().advance(w, h, m["lr"], m["steps"])
@@ -208,6 +209,14 @@ class Silo:
             correction.after(memory, w, local, m["steps"])
         reply = features.rate(w, scores) if m["evaluate"] else {}
         return reply | {"n": len(self), "w": local}
+
+    def _check_step_size(self, largest_eigenvalue: float, lr: float, steps: int) -> None:
+        """The server chose a step that is safe for the silos it knew; one that comes later may be another case."""
+        if steps > 1 and lr * largest_eigenvalue >= 2:
+            raise FedtctError(
+                f"{self.name}: steps of {lr:.3g} diverge here, from {2 / largest_eigenvalue:.3g} on: "
+                "it was not there when the step size was chosen; set a smaller stage2_lr"
+            )
 
     def rate(self, message: Message) -> Message:
         """How good this W is on the features here."""

@@ -228,6 +228,19 @@ def test_feddyn_keeps_its_balance_when_silos_miss_rounds(away, grid, tmp_path):
     )
 
 
+def test_a_latecomer_for_whom_the_step_size_is_too_large_is_left_out_with_the_reason(tmp_path):
+    data, notes = parts(), []
+    data[3] = (data[3][0] // 16, data[3][1] % 2)  # nearly one sample many times over: a Hessian with a large eigenvalue
+    data[3] = (data[3][0][:1].expand(60, -1, -1, -1), data[3][1][:1].expand(60))
+    grid = InlineGrid(tmp_path, data)
+    grid.offline.add(103)
+    grid.before = lambda message: grid.offline.discard(103) if (100, "regress") in grid.asked else None
+    fit = TCT.fit(over(grid, notes, silos=3, min_silos=3))
+    reasons = [note["missing"].get("s3", "") for note in notes if note["question"] == "regress"]
+    assert any("it was not there when the step size was chosen" in reason for reason in reasons)
+    assert fit.history[-1].train_loss < fit.history[-4].train_loss
+
+
 def test_with_grace_a_round_does_not_wait_for_the_last(grid):
     grid.before = lambda message: grid.late.add(102) if len(grid.asked) > 4 else None
     start = time.monotonic()

@@ -52,6 +52,7 @@ class FlowerFederation(Federation):
         self._position = 0  # rounds so far
         self._since = 0  # what silos remember of rounds before this one no longer holds
         self._counted: dict[str, int] = {}  # the last round that a silo took part in
+        self._answered: set[str] = set()  # who did, when last asked
 
     def __len__(self) -> int:
         return len(self.roster.seats)
@@ -125,6 +126,7 @@ class FlowerFederation(Federation):
             raise FedtctError("; ".join(f"{silo}: {reason}" for silo, reason in found.stated.items()))
         self._check_count("describe", found)
         self.roster.seat(found.replies, {})
+        self._answered = set(found.replies)
         self._record("describe", found, 0.0)
         found.replies = {name: reply | {"name": name} for name, reply in found.replies.items()}
         return found
@@ -150,7 +152,10 @@ class FlowerFederation(Federation):
         start, done = time.monotonic(), Exchange()
         while True:
             nodes = [node for node in self._nodes() if self.roster.name(node) not in done.replies]
-            done = done.then(self._ask_prepared(question, message, nodes, self.terms.min_silos - len(done.replies)))
+            enough = self.terms.min_silos - len(done.replies)
+            if question in PREPARATION:  # statistics are taken once and hold for all: late is better than left out
+                enough = max(enough, sum(self.roster.name(node) in self._answered for node in nodes))
+            done = done.then(self._ask_prepared(question, message, nodes, enough))
             if len(done.replies) >= self.terms.min_silos:
                 break
             if time.monotonic() > start + self.terms.wait + self.terms.round_timeout:
@@ -158,6 +163,7 @@ class FlowerFederation(Federation):
             time.sleep(PAUSE_SECONDS)
         for name in self.roster.seats.keys() - done.replies.keys() - done.failures.keys():
             done.failures[name] = "not connected"
+        self._answered = set(done.replies)
         self._record(question, done, time.monotonic() - start)
         return done
 
