@@ -1,0 +1,149 @@
+"""What a federation over Flower costs: seconds a round beyond the local work, whole runs, and bytes on the wire.
+
+A SuperLink and four SuperNodes on loopback, with TLS and node authentication, on digits: python -m benchmarks.deployment
+"""
+
+import argparse
+import json
+import os
+import platform
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from benchmarks.rows import RESULTS, Record, Row, commit, show
+from fedtct import LocalFederation
+from fedtct.deploy.app_folder import RUN, make_app
+from fedtct.deploy.demo import write_npz
+from fedtct.deploy.local import LocalDeployment
+from fedtct.history import History
+from fedtct.runs.config import RunConfig
+from fedtct.runs.execute import prepare
+from fedtct.runs.folder import read_rows
+
+SILOS, SEED = 4, 0
+SETTINGS = {
+    "dataset": "digits",
+    "split": "classes:2",
+    "silos": SILOS,
+    "model": "mlp",
+    "p": 5000,
+    "d": 1024,
+    "seed": SEED,
+}
+FEDAVG = {"method": "fedavg", "rounds": [4]}
+RIDGE = {"method": "tct", "rounds": [1, 1], "stage2": "ridge"}
+
+
+def main() -> None:
+    """Run everything and write the record."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=100, help="of iterative stage 2")
+    parser.add_argument("--out", type=Path, default=RESULTS / "bench-deployment.json")
+    options = parser.parse_args()
+    scaffold = {"method": "tct", "rounds": [1, options.rounds], "stage2": "scaffold"}
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(Path(folder))
+        with bench.deployment:
+            rows = [bench.round_row(), bench.wire_row(), bench.stage2_row(scaffold)]
+    show(rows, "A federation over Flower")
+    record = Record(
+        command="python -m benchmarks.deployment" + (f" --rounds {options.rounds}" if options.rounds != 100 else ""),
+        hardware=f"{os.cpu_count()} cores, {platform.machine()}",
+        rows=rows,
+        seed=SEED,
+        threads=torch.get_num_threads(),
+        commit=commit(),
+        machine={"load before": round(bench.load, 1)},
+        configuration={"shared": SETTINGS, "a round": FEDAVG, "one round": RIDGE, "many rounds": scaffold},
+    )
+    record.write(options.out)
+
+
+class Bench:
+    """Silos with their data, and what was measured with them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.load = folder, os.getloadavg()[0]
+        self.job = prepare(RunConfig.of(**SETTINGS))
+        data = {
+            f"silo-{number}": str(write_npz(folder / f"{number}.npz", silo.x, silo.y))
+            for number, silo in enumerate(self.job.silos)
+        }
+        self.test = write_npz(folder / "test.npz", *self.job.data.test)
+        self.deployment = LocalDeployment(folder / "federation", data)
+        self.runs = 0
+
+    def over_flower(self, settings: dict[str, Any], wire: str = "fp32") -> tuple[History, float]:
+        """A run over the deployment: its rows, and the seconds from the command to its end."""
+        self.runs += 1
+        out, app = self.folder / f"run-{self.runs}", make_app(self.folder / f"app-{self.runs}")
+        server = {"out": str(out), "test": str(self.test), "num_classes": 10, "wire": wire}
+        (app / RUN).write_text(toml(SETTINGS | settings) + "[server]\n" + toml(server))
+        start = time.perf_counter()
+        assert self.deployment.run(app, {}, lambda line: print(line, flush=True))
+        return read_rows(out), time.perf_counter() - start
+
+    def here(self, settings: dict[str, Any]) -> History:
+        """The same run in this process."""
+        config = RunConfig.of(**SETTINGS | settings, device="cpu")
+        return config.build(10).fit(LocalFederation(self.job.silos, "cpu"), test=self.job.data.test).history
+
+    def round_row(self) -> Row:
+        """A round of FedAvg: the local work is that of all silos, which share this machine."""
+        local = median(row.seconds for row in self.here(FEDAVG) if row.round)
+        self.full, _ = self.over_flower(FEDAVG)
+        ours = median(row.seconds for row in self.full if row.round)
+        return Row(
+            part="a round",
+            what=f"FedAvg, {SILOS} silos",
+            unit="s",
+            ours=ours,
+            floor=local,
+            bound="local work: the same rounds in one process",
+            detail={"overhead_seconds": ours - local},
+        )
+
+    def wire_row(self) -> Row:
+        """Half precision on the wire: bytes and accuracy."""
+        half, _ = self.over_flower(FEDAVG, wire="fp16")
+        detail = {
+            f"{wire}_{name}": getattr(rows[-1], name)
+            for wire, rows in (("fp32", self.full), ("fp16", half))
+            for name in ("bytes_up", "bytes_down", "test_accuracy")
+        }
+        ours, plain = (median(row.seconds for row in rows if row.round) for rows in (half, self.full))
+        return Row("wire", "fp16", "s", ours, plain=plain, plain_is="fp32", detail=detail)
+
+    def stage2_row(self, scaffold: dict[str, Any]) -> Row:
+        """TCT from its command to its end: one round of sums against many rounds."""
+        one, seconds = self.over_flower(RIDGE)
+        many, plain = self.over_flower(scaffold)
+        rounds = scaffold["rounds"][1]
+        return Row(
+            part="whole run",
+            what="TCT, stage 2 in one round",
+            unit="s",
+            ours=seconds,
+            plain=plain,
+            plain_is=f"stage 2 in {rounds} rounds",
+            detail={
+                "rounds": rounds,
+                "one_round_test_accuracy": one[-1].test_accuracy,
+                "many_rounds_test_accuracy": many[-1].test_accuracy,
+                "seconds_a_round": median(row.seconds for row in many if row.stage == "stage2" and row.round),
+            },
+        )
+
+
+def toml(values: dict[str, Any]) -> str:
+    """Plain values, a line each."""
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())
+
+
+if __name__ == "__main__":
+    main()
