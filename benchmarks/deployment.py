@@ -1,6 +1,6 @@
 """What a federation over Flower costs: seconds a round beyond the local work, whole runs, and bytes on the wire.
 
-A SuperLink and four SuperNodes on loopback, with TLS and node authentication, on digits: python -m benchmarks.deployment
+A SuperLink and four SuperNodes on loopback, with TLS and node keys, on digits: python -m benchmarks.deployment
 """
 
 import argparse
