@@ -20,6 +20,7 @@ from fedtct.models import Model, Network, NetworkSpec, build_own, head_size
 from fedtct.models.pretrained import read_state_dict, stem_of
 from fedtct.silo import Silo
 from fedtct.tasks import Regression, Score
+from fedtct.training import LocalPlan
 
 Silos = Sequence[Silo | Dataset[Any] | tuple[Any, Any]] | Federation
 
@@ -42,6 +43,7 @@ class Session:
     test: Test | None
     held_out: bool = field(default=False)  # every silo holds samples out
     private: bool = field(default=False)  # silos tell nothing about models
+    sizes: dict[str, int] = field(default_factory=dict)  # how many samples each silo trains on
 
     @classmethod
     def open(
@@ -87,7 +89,8 @@ class Session:
         network = spec.build(device, seed=seed, state=state, precision=precision, channels_last=True)
         check_outputs(network, agreed.outputs, agreed.span)
         held_out = all(descriptions.values("held"))
-        session = cls(federation, spec, network, journal or Journal(), None, held_out, private)
+        sizes = dict(zip(descriptions.cost.silos, descriptions.values("n"), strict=False))
+        session = cls(federation, spec, network, journal or Journal(), None, held_out, private, sizes)
         session.test = session.check_test(test)
         return session
 
@@ -124,6 +127,27 @@ def check_outputs(network: Network, outputs: int, span: tuple[int, int]) -> None
             ) from error
         if shape != (1, outputs):
             raise FedtctError(f"the model gives {shape} for one sample, not (1, {outputs}): a number for each output")
+
+
+@torch.no_grad()
+def check_batches(session: Session, plan: LocalPlan) -> None:
+    """Refuse silos that would train on a single sample at a time, if the model's BatchNorm cannot."""
+    alone = [name for name, samples in session.sizes.items() if 1 in plan.batch_sizes(samples)]
+    if not alone:
+        return
+    network, inputs = session.network, session.spec.inputs
+    before = network.weights()
+    network.set_training(plan.trainable)
+    try:
+        network(torch.zeros(1, *inputs.shape, dtype=inputs.dtype))
+    except ValueError as error:
+        raise FedtctError(
+            f"{alone[0]} would train on a single sample at a time, which the model cannot ({error}): "
+            "use a larger batch_size, leave that silo out, or use a model with GroupNorm"
+        ) from error
+    finally:
+        network.load(before)  # running statistics too
+        network.module.eval()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from core_helpers import skewed_data, tct
+from core_helpers import skewed_data, tct, tiny_net
 from torch import nn
 
 from fedtct import TCT, Centralized, FedAvg, FedtctError, LocalFederation, Ridge, Silo, TangentFeatures
@@ -210,3 +210,13 @@ def test_stage_one_that_diverged_is_not_convexified():
         pytest.raises(FedtctError, match="stage 1 diverged: its weights are not finite"),
     ):
         tct("mlp", Ridge(d=5), stage1=diverging).fit([Silo(X, Y)])
+
+
+def test_a_silo_with_a_single_sample_and_batchnorm_is_refused_by_name_before_any_work():
+    silos = [Silo(x, y, name=f"clinic {n}") for n, (x, y) in enumerate(skewed_data((20, 1, 5)))]
+    model = tiny_net(norm=True).float()
+    with pytest.raises(FedtctError, match="clinic 1 would train on a single sample at a time"):
+        FedAvg(model, rounds=1).fit(silos)
+    with pytest.raises(FedtctError, match="clinic 0 would train on a single sample"):
+        FedAvg(model, rounds=1, batch_size=1).fit(silos)
+    assert len(FedAvg(tiny_net().float(), rounds=1, local_epochs=1).fit(silos).history) == 2

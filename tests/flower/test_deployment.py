@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from fedtct.deploy.check import check_silo
 from fedtct.deploy.keys import make_keys
 from fedtct.deploy.local import LocalDeployment
 from fedtct.deploy.silo_config import SiloConfig
+from fedtct.importing import import_function
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import read_rows
 
@@ -175,6 +177,27 @@ def test_a_silo_that_died_comes_back(tmp_path):
 )
 def test_every_other_method_too(settings, deployment, tmp_path):
     assert_same_model(deployment, tmp_path, settings)
+
+
+OWN_MODEL = """from torch import nn
+
+def build(shape, outputs):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.GroupNorm(4, 16), nn.ReLU(), nn.Linear(16, outputs))
+"""
+
+
+@four
+@pytest.mark.slow
+def test_a_model_of_ones_own_in_the_app_folder(deployment, tmp_path):
+    app = app_of(tmp_path / "app", SILOS, {}, method="fedavg", rounds=[1], model="fedtct_app.model:build")
+    (app / "fedtct_app" / "model.py").write_text(OWN_MODEL)
+    out, said = tmp_path / "run", []
+    assert deployment.run(app, {"out": str(out)}, said.append), said
+    build = import_function("model:build", app / "fedtct_app")
+    there = fedtct.Classifier.load(out / "model", model=build, device="cpu")
+    settings = SETTINGS | {"method": "fedavg", "rounds": [1]}
+    here = replace(RunConfig.of(**settings).build(10), model=build).fit(local(parts())).model
+    torch.testing.assert_close(there._tensors()["parameters"], here._tensors()["parameters"], rtol=1e-5, atol=1e-5)
 
 
 @four

@@ -12,6 +12,7 @@ import fedtct
 from fedtct.federation import flower
 from fedtct.federation.exchange import Terms
 from fedtct.federation.flower import FlowerFederation
+from fedtct.importing import import_function
 
 TCT = fedtct.TCT(
     "mlp",
@@ -45,10 +46,10 @@ def grid(tmp_path):
     return InlineGrid(tmp_path, parts())
 
 
-def over(grid, notes=None, run="run", **terms):
+def over(grid, notes=None, run="run", own_model="", **terms):
     note = notes.append if notes is not None else lambda record: None
     terms = {"silos": len(grid.seats), "wait": 0.0, "round_timeout": 0.2} | terms
-    return FlowerFederation(grid, run, Terms(**terms), note)
+    return FlowerFederation(grid, run, Terms(**terms), note, own_model)
 
 
 def assert_same(one, two, tolerance=1e-6):
@@ -325,6 +326,17 @@ def test_a_latecomer_with_a_name_that_is_taken_is_refused_and_the_run_goes_on(gr
     fit = METHODS["fedavg"].fit(over(grid, notes, silos=4, min_silos=4))
     assert_same(METHODS["fedavg"].fit(local(parts())), fit)
     assert any("another silo has this name" in str(note["missing"]) for note in notes)
+
+
+def test_a_model_of_ones_own_is_made_on_every_machine_by_the_function_that_is_named(grid, tmp_path, monkeypatch):
+    (tmp_path / "their_model.py").write_text(
+        "from torch import nn\n"
+        "def build(shape, outputs):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, outputs))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    method = replace(TCT, model=import_function("their_model:build", tmp_path))
+    assert_same(method.fit(local(parts())), method.fit(over(grid, own_model="their_model:build")))
 
 
 def test_a_model_without_a_name_is_refused(grid):

@@ -18,8 +18,20 @@ from fedtct.deploy.local_dp import with_flowers_noise
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
 from fedtct.federation.local import LocalFederation
-from fedtct.federation.wire import ERROR, FORGET, REMEMBERED, SILO, UNPREPARED, Envelope, pack, unpack, unseal
-from fedtct.models import NetworkSpec
+from fedtct.federation.wire import (
+    ERROR,
+    FORGET,
+    OWN_MODEL,
+    REMEMBERED,
+    SILO,
+    UNPREPARED,
+    Envelope,
+    pack,
+    unpack,
+    unseal,
+)
+from fedtct.importing import import_function
+from fedtct.models import NetworkSpec, build_own
 from fedtct.privacy import draw_key
 from fedtct.silo import Message, Silo
 
@@ -100,7 +112,7 @@ def respond(seat: Seat, envelope: Envelope, message: Message) -> Message:
     federation = LocalFederation([silo], seat.device)
     silo.index, silo.secret = envelope.seat, _secret(seat, envelope)
     if envelope.network and question != "describe":  # whether its data fits is for the server to say
-        federation.use(NetworkSpec.from_record(json.loads(envelope.network)))
+        federation.use(_network(json.loads(envelope.network)))
     if question in NEEDS_FEATURES:
         _take_features(silo, cache, envelope)
     if question in REMEMBERED:
@@ -110,6 +122,14 @@ def respond(seat: Seat, envelope: Envelope, message: Message) -> Message:
     (answer,) = federation.deliver(question, message)
     _keep(silo, cache, envelope, answer)
     return answer
+
+
+def _network(record: dict[str, Any]) -> NetworkSpec:
+    """The network that a question is about; a model of the federation's own is made by code that came with the run."""
+    if not record[OWN_MODEL]:
+        return NetworkSpec.from_record(record)
+    build = import_function(record[OWN_MODEL], Path.cwd())
+    return NetworkSpec.from_record(record, build_own(build, tuple(record["inputs"]["shape"]), record["num_classes"]))
 
 
 def _secret(seat: Seat, envelope: Envelope) -> str:

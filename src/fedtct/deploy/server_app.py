@@ -18,6 +18,7 @@ from fedtct.errors import FedtctError
 from fedtct.federation.exchange import Terms
 from fedtct.federation.flower import FlowerFederation
 from fedtct.history import Checkpoint, Row
+from fedtct.importing import is_function_name
 from fedtct.report.page import write_report
 from fedtct.report.page.write import REPORT
 from fedtct.runs.config import RunConfig, check_names, parse_toml
@@ -152,14 +153,18 @@ def serve(grid: Grid, config: RunConfig, server: ServerConfig, resume: str = "")
     config = folder.config
     if promise := config.promise():
         say(promise)
-    federation = FlowerFederation(grid, folder.key(), server.terms(config.silos), folder.note)
+    own_model = config.model if is_function_name(config.model) else ""
+    federation = FlowerFederation(grid, folder.key(), server.terms(config.silos), folder.note, own_model)
     test = test_data(server, config)
     fit = config.build(server.num_classes or None).fit(federation, test=test, journal=folder)
     if test is not None and not isinstance(fit.model.spec.task, Regression):
         folder.find_out(CLASSES, lambda: confusion(fit.model, *test))
     folder.finish(fit)
-    write_report([folder], folder.path / REPORT)
     federation.close()
+    try:
+        write_report([folder], folder.path / REPORT)
+    except FedtctError as error:  # silos that tell no score, and no test data: there is nothing to draw
+        say(f"no report: {error}")
     say(f"finished: everything is in {folder.path}")
     return fit
 

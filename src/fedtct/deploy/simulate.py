@@ -16,6 +16,7 @@ from fedtct.deploy.processes import QUIET
 from fedtct.errors import FedtctError
 from fedtct.federation.exchange import Terms
 from fedtct.federation.flower import FlowerFederation
+from fedtct.importing import is_function_name
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Job, Look, prepare
 from fedtct.runs.folder import RunFolder
@@ -39,7 +40,9 @@ def simulate(folder: RunFolder, look: Look | None = None) -> Fit:
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
-        federation = FlowerFederation(grid, "simulation", Terms(config.silos, config.silos, 24 * 3600.0))
+        terms = Terms(config.silos, config.silos, 24 * 3600.0)
+        own_model = config.model if is_function_name(config.model) else ""
+        federation = FlowerFederation(grid, "simulation", terms, own_model=own_model)
         federation.on_reply = folder.watcher.reply
         done.append(config.build(job.data.num_classes or None).fit(federation, test=job.data.test, journal=folder))
         federation.close()

@@ -18,6 +18,7 @@ from fedtct.federation.roster import Roster
 from fedtct.federation.wire import (
     ERROR,
     FORGET,
+    OWN_MODEL,
     PREPARATION,
     REMEMBERED,
     SILO,
@@ -37,12 +38,20 @@ NEVER = -1
 
 
 class FlowerFederation(Federation):
-    """Silos behind a Flower grid. A round takes those that answer; ``note`` is told who did, who did not and why."""
+    """Silos behind a Flower grid. A round takes those that answer; ``note`` is told who did, who did not and why.
+
+    ``own_model`` is the module:function that makes the model, on every machine, where it is no name of fedtct's.
+    """
 
     def __init__(
-        self, grid: Grid, run: str, terms: Terms, note: Callable[[dict[str, Any]], None] = lambda record: None
+        self,
+        grid: Grid,
+        run: str,
+        terms: Terms,
+        note: Callable[[dict[str, Any]], None] = lambda record: None,
+        own_model: str = "",
     ) -> None:
-        self.grid, self.run, self.terms, self.note = grid, run, terms, note
+        self.grid, self.run, self.terms, self.note, self.own_model = grid, run, terms, note, own_model
         self.roster = Roster()
         self._describe: Message = {}  # how silos are asked what they hold
         self._spec: NetworkSpec | None = None
@@ -59,9 +68,9 @@ class FlowerFederation(Federation):
 
     def use(self, spec: NetworkSpec) -> None:
         """The network goes out with every question: the process that answers knows nothing yet."""
-        if not isinstance(spec.model, str):
-            raise FedtctError("across machines a model must have a name: give one of fedtct's, not an nn.Module")
-        self._spec, self._network = spec, json.dumps(spec.record())
+        if not isinstance(spec.model, str) and not self.own_model:
+            raise FedtctError("across machines a model must have a name: one of fedtct's, or module:function")
+        self._spec, self._network = spec, json.dumps(spec.record() | {OWN_MODEL: self.own_model})
 
     def ask(self, question: str, message: Message) -> Replies:
         """One round, with the bytes that were handed to Flower and that came from it."""

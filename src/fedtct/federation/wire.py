@@ -15,6 +15,7 @@ SILO, ERROR, UNPREPARED = OWN + "silo", OWN + "error", OWN + "unprepared"
 PREPARATION = ("moments", "normalise")  # questions that leave features in a silo
 REMEMBERED = ("train", "regress")  # questions of every round, after which a silo's memory may have changed
 HALVED = ("parameters", "w")  # what may travel in half precision; scales and statistics would not survive it
+OWN_MODEL = "own_model"  # beside the record of a network: the function that makes it
 FORGET = "forget"  # the run is over: a silo removes what it kept for it
 
 

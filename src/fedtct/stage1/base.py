@@ -13,7 +13,7 @@ from fedtct.errors import FedtctError
 from fedtct.federation import Federation, Replies
 from fedtct.history import Journal, State
 from fedtct.models import Model, Weights
-from fedtct.session import Session, Silos, Stage, run_rounds
+from fedtct.session import Session, Silos, Stage, check_batches, run_rounds
 from fedtct.silo import Message
 from fedtct.tasks import Score
 from fedtct.training import LocalPlan, evaluate
@@ -66,10 +66,12 @@ class Stage1(ABC):
         if self.seed < 0:
             raise FedtctError(f"seed must not be negative, it is {self.seed}")
         self._check_privacy()
-        plan = LocalPlan(
+        self._plan().check()
+
+    def _plan(self) -> LocalPlan:
+        return LocalPlan(
             self.local_epochs, self.batch_size, self.lr, self.weight_decay, 0.0, self.augment, self.trainable
         )
-        plan.check()
 
     def _check_privacy(self) -> None:
         if self.noise < 0 or not self.clip > 0:
@@ -131,7 +133,7 @@ class Stage1(ABC):
         journal: Journal | None,
     ) -> Session:
         """Begin a fit of ``model`` with this algorithm's starting weights."""
-        return Session.open(
+        session = Session.open(
             silos,
             model,
             test=test,
@@ -143,6 +145,9 @@ class Stage1(ABC):
             pooled=self.pooled,
             private=self.noise > 0,
         )
+        if self.rounds:
+            check_batches(session, self._plan())
+        return session
 
     def run(self, session: Session) -> Weights:
         """All rounds; the network's final weights."""
