@@ -18,7 +18,7 @@ def test_the_bytes_of_a_dry_run_are_those_of_a_run(stage2, tmp_path):
     config = RunConfig.of(**SETTINGS, method="tct", stage2=stage2, rounds=(2, 1))
     told = {line.question: line for line in messages(config, (1, 8, 8), 10)}
     notes = []
-    config.build(10).fit(FlowerFederation(InlineGrid(tmp_path, parts()), "run", Terms(4, 4), notes.append))
+    config.build(10).fit(FlowerFederation(InlineGrid(tmp_path, parts(), holdout=0.5), "run", Terms(4, 4), notes.append))
     assert set(told) == {note["question"] for note in notes}
     for note in notes:
         line = told[note["question"]]
