@@ -21,7 +21,8 @@ sys.exit(main(sys.argv[1:]))
 def test_keys_and_init_make_what_they_say(tmp_path, capsys):
     assert main(["deploy", "keys", str(tmp_path / "keys"), "--silos", "a, b", "--server", "host:8000"]) == 0
     assert f"{tmp_path}/keys/a/silo.toml" in capsys.readouterr().out
-    assert main(["deploy", "init", str(tmp_path / "app")]) == 0
+    assert main(["deploy", "init", str(tmp_path / "app"), "--silos", "2"]) == 0
+    assert "\nsilos = 2  " in (tmp_path / "app" / "fedtct_app" / "run.toml").read_text()
     files = {str(path.relative_to(tmp_path / "app")) for path in (tmp_path / "app").rglob("*") if path.is_file()}
     app = {f"fedtct_app/{name}" for name in ("__init__.py", "server_app.py", "client_app.py", "run.toml")}
     assert files == {"pyproject.toml", "README.md"} | app
@@ -37,6 +38,7 @@ def test_keys_and_init_make_what_they_say(tmp_path, capsys):
         ("server none", "none/address is missing: make it with fedtct deploy keys"),
         ("run none", "cannot read none/fedtct_app/run.toml"),
         ("up --local 0", "at least one silo"),
+        ("init app --silos 0", "at least one silo"),
     ],
 )
 def test_bad_input_is_refused_in_a_line_and_leaves_nothing(command, message, tmp_path, monkeypatch, capsys):

@@ -47,15 +47,17 @@ def keys(
 
 
 @deploy.command()
-def init(folder: NewFolder) -> None:
+def init(
+    folder: NewFolder, silos: Annotated[int, typer.Option(help="how many silos take part", metavar="N")] = 3
+) -> None:
     """Make the app folder of a run: edit its run.toml, then start it with deploy run.
 
     \b
-    fedtct deploy init app
+    fedtct deploy init app --silos 2
     """
     from fedtct.deploy.app_folder import RUN, make_app
 
-    print(f"{make_app(folder)}: what is run is in {folder / RUN}, what to do in {folder / 'README.md'}")
+    print(f"{make_app(folder, silos)}: what is run is in {folder / RUN}, what to do in {folder / 'README.md'}")
 
 
 @deploy.command()

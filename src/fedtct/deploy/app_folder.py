@@ -3,14 +3,19 @@
 import shutil
 from pathlib import Path
 
+from fedtct.errors import FedtctError
 from fedtct.runs.folder import free_folder
 
 TEMPLATE = Path(__file__).with_name("template")
 RUN = Path("fedtct_app") / "run.toml"
 
 
-def make_app(folder: Path) -> Path:
-    """Copy the template to a new folder."""
+def make_app(folder: Path, silos: int = 3) -> Path:
+    """Copy the template to a new folder, for so many silos."""
+    if silos < 1:
+        raise FedtctError(f"a run needs at least one silo, not {silos}")
     folder = free_folder(folder)
     shutil.copytree(TEMPLATE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    settings = (folder / RUN).read_text(encoding="utf-8")
+    (folder / RUN).write_text(settings.replace("silos = 3 ", f"silos = {silos:<2}"), encoding="utf-8")
     return folder
