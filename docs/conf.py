@@ -29,7 +29,6 @@ nb_execution_timeout = 120
 
 # Strict: a reference to one of our own names must lead somewhere. Other projects' pages are not fetched.
 nitpicky = True
-suppress_warnings = ["toc.not_included"]  # until every page has found its place
 nitpick_ignore_regex = [("py:.*", r"(?!fedtct\.).*")]
 default_role = "code"
 autodoc_typehints_format = "short"

@@ -101,9 +101,9 @@ def test_what_cannot_be_read(tmp_path):
         ("binary.csv", "b", "cannot be read as a table"),
         ("text.parquet", "b", "cannot be read as a table"),
         ("none.csv", "b", "cannot read .*none.csv: No such file"),
-        ("a.csv", "", "say which column is to be learnt, of a, b"),
+        ("a.csv", "", "say which column is to be learnt, as target, of a, b"),
         ("a.csv", "c", "has no column 'c'. It has a, b"),
-        ("none.npz", "", "cannot be read as an .npz"),
+        ("none.npz", "", "cannot read .*none.npz: No such file"),
     ]:
         with pytest.raises(FedtctError, match=message):
             read_samples(tmp_path / name, target)

@@ -44,7 +44,9 @@ def read_samples(path: Path, target: str = "", task: str = "auto", image_size: S
     if path.suffix.lower() in TABLES:
         table = read_table(path)
         if not target:
-            raise FedtctError(f"{path} is a table: say which column is to be learnt, of {listing(table.columns)}")
+            raise FedtctError(
+                f"{path} is a table: say which column is to be learnt, as target, of {listing(table.columns)}"
+            )
         if target not in table.columns:
             raise FedtctError(f"{path} has no column '{target}'. It has {listing(table.columns)}")
         if missing := int(table[target].isna().sum()):
@@ -96,6 +98,8 @@ def load_npz(path: Path, *names: str) -> list[Any]:
             return [arrays[name] for name in names]
     except KeyError as error:
         raise FedtctError(f"{path} must hold the arrays {' and '.join(names)}") from error
+    except FileNotFoundError as error:
+        raise FedtctError(f"cannot read {path}: {error.strerror}") from error
     except (OSError, ValueError, AttributeError, EOFError) as error:
         raise FedtctError(f"{path} cannot be read as an .npz file of plain arrays: {error}") from error
 
