@@ -101,7 +101,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
 
 def test_a_choice_is_made_by_held_out_samples_alone(tmp_path: Path) -> None:
     plan = candidates(small(holdout=0.2, rounds=3), "lr", [1e-6, 0.1, 1e-5])
-    best, accuracies = choose(plan, tmp_path / "c")
+    best, _, accuracies = choose(plan, tmp_path / "c")
     assert list(accuracies) == ["lr-1e-06", "lr-0.1", "lr-1e-05"]
     assert best.path.name == max(accuracies, key=lambda name: accuracies[name]) == "lr-0.1"
     for name, accuracy in accuracies.items():
