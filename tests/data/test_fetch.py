@@ -212,7 +212,9 @@ def test_what_is_there_and_right_is_not_downloaded(site, one_file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("data", "problem"), [(PACKED[:-9], "wrong size"), (gzip.compress(PIXELS[::-1]), "not the original")]
+    ("data", "problem"),
+    [(PACKED[:-9], "wrong size"), (gzip.compress(PIXELS[::-1]), "not the original")],
+    ids=["cut", "other"],
 )
 def test_what_is_there_and_wrong_is_never_overwritten(site, one_file, tmp_path, data, problem):
     path = one_file(tmp_path)
