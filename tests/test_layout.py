@@ -44,3 +44,9 @@ def test_imports_point_upwards():
         if ORDER.index(name) > ORDER.index(own)
     ]
     assert wrong == []
+
+
+def test_no_two_test_files_share_a_name():
+    """Pytest takes them for the same module, and collects neither."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
