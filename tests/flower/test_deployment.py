@@ -111,6 +111,7 @@ def missing(run: Path, question: str) -> list[set[str]]:
     return [set(line["missing"]) for line in map(json.loads, lines) if line["question"] == question]
 
 
+@pytest.mark.slow  # and exact about who answers in time, which only a quiet machine decides
 @pytest.mark.xdist_group("dying")
 def test_a_server_and_silos_that_die_are_gone_on_without(tmp_path):
     app = app_of(tmp_path / "app", 3, {"min_silos": 1, "grace": 2}, method="tct", rounds=[2, 2])
