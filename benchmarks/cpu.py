@@ -8,16 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from rich.console import Console
-from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import ours, plain
 from benchmarks.accuracy import accuracy_rows
 from benchmarks.machine import Machine, processor
-from benchmarks.rows import RESULTS, Record, Row, commit, show
+from benchmarks.rows import RESULTS, Record, Row, show
 from benchmarks.side_by_side import Timing, Way, side_by_side
-from benchmarks.work import BATCH, CLASSES, SEED, SHAPES, images
+from benchmarks.work import BATCH, CLASSES, SHAPES
 from fedtct.models import MODELS
 
 SAMPLES = {"linear": 25_600, "mlp": 12_800, "simple-cnn": 2_560, "resnet18-bn": 256, "resnet18-gn": 256}
@@ -27,14 +25,6 @@ ROUNDS, STEPS = 100, 500
 CELLS = 16
 
 
-def training_flops(model: str) -> float:
-    """Multiplications and additions of a forward and a backward pass, an image."""
-    module, (x, y) = plain.plain_module(model), images(model, BATCH)
-    with FlopCounterMode(display=False) as counter:
-        F.cross_entropy(module(plain.scaled(x)), y).backward()
-    return counter.get_total_flops() / BATCH
-
-
 def stage1_rows(model: str, machine: Machine) -> list[Row]:
     """A round of local training; every model in fp32, SimpleCNN in bf16 too."""
     work = {"model": model, "samples": SAMPLES[model]}
@@ -42,7 +32,7 @@ def stage1_rows(model: str, machine: Machine) -> list[Row]:
     found = side_by_side(
         {"plain": Way(plain.stage1, work)} | {p: Way(ours.stage1, work | {"precision": p}) for p in precisions}
     )
-    flops = training_flops(model)
+    flops = plain.training_flops(model)
     rows = []
     for precision in precisions:
         wanted = {"fp32": 1.2, "bf16": 2.5}[precision] if model == "simple-cnn" else 1 / 1.05
@@ -79,7 +69,7 @@ def feature_rows(model: str, machine: Machine) -> list[Row]:
         },
         turns=3,
     )
-    flops = 2 / 3 * training_flops(model)  # no gradients of weights
+    flops = 2 / 3 * plain.training_flops(model)  # no gradients of weights
     floor = 1 / machine.seconds(flops=flops, size=4 * P)
     bound = f"flops: {flops / 1e6:,.4g} MFLOP an image for activations and their gradients"
     size = f"{model}, p = {P:,}"
@@ -196,6 +186,7 @@ def turns(found: dict[str, Timing]) -> dict[str, list[float]]:
 def main() -> None:
     """Measure everything and write results/bench-cpu.json."""
     console, rows = Console(), []
+    configuration = {"shapes": SHAPES, "samples": SAMPLES, "p": P, "stage2": STAGE2, "best_of": "turns in detail"}
     with console.status("the machine itself") as status:
         machine = Machine.measure()
         parts = [("start-up", startup_rows), ("accuracy", accuracy_rows)]
@@ -208,18 +199,10 @@ def main() -> None:
             done = f"{number} of {len(parts)}, {time.perf_counter() - start:.0f} s so far"
             status.update(f"{name} ({done})")
             rows += measure()
+            Record.here("make bench", rows, machine=asdict(machine), configuration=configuration).write(
+                RESULTS / "bench-cpu.json"
+            )  # after every part: a cut run keeps what it has
     show(rows, f"{processor()}, torch {torch.__version__}")
-    record = Record(
-        command="make bench",
-        hardware=processor(),
-        rows=rows,
-        seed=SEED,
-        threads=torch.get_num_threads(),
-        commit=commit(),
-        machine=asdict(machine),
-        configuration={"shapes": SHAPES, "samples": SAMPLES, "p": P, "stage2": STAGE2, "best_of": "turns in detail"},
-    )
-    record.write(RESULTS / "bench-cpu.json")
     console.print(f"results/bench-cpu.json written after {time.perf_counter() - start:.0f} s")
 
 

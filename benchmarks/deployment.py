@@ -6,16 +6,13 @@ A SuperLink and four SuperNodes on loopback, with TLS and node keys, on digits: 
 import argparse
 import json
 import os
-import platform
 import tempfile
 import time
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
-
-from benchmarks.rows import RESULTS, Record, Row, commit, show
+from benchmarks.rows import RESULTS, Record, Row, show
 from fedtct import LocalFederation
 from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.demo import write_npz
@@ -51,13 +48,9 @@ def main() -> None:
         with bench.deployment:
             rows = [bench.round_row(), bench.wire_row(), bench.stage2_row(scaffold)]
     show(rows, "A federation over Flower")
-    record = Record(
-        command="python -m benchmarks.deployment" + (f" --rounds {options.rounds}" if options.rounds != 100 else ""),
-        hardware=f"{os.cpu_count()} cores, {platform.machine()}",
-        rows=rows,
-        seed=SEED,
-        threads=torch.get_num_threads(),
-        commit=commit(),
+    record = Record.here(
+        "python -m benchmarks.deployment" + (f" --rounds {options.rounds}" if options.rounds != 100 else ""),
+        rows,
         machine={"load before": round(bench.load, 1)},
         configuration={"shared": SETTINGS, "a round": FEDAVG, "one round": RIDGE, "many rounds": scaffold},
     )

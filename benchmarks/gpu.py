@@ -8,12 +8,11 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import plain
 from benchmarks.ours import spec_of
 from benchmarks.rows import Record, Row, commit, show
-from benchmarks.work import BATCH, CLASSES, SEED, images
+from benchmarks.work import BATCH, CLASSES, images
 from fedtct.classifier import LinearModel, TangentClassifier
 from fedtct.federation import LocalFederation
 from fedtct.least_squares import explicit_steps
@@ -23,7 +22,8 @@ from fedtct.stage2 import ScaffoldRegression
 from fedtct.stage2.base import convexify
 from fedtct.tangent import Normaliser, TangentFeatures, TangentMap, tangent_features
 from fedtct.tangent.gradients import full_precision
-from fedtct.training import local_update
+from fedtct.training import Job, local_update
+from fedtct.training.graphs import GraphTrainer
 
 SILOS, P, ROUNDS, STEPS = 10, 100_000, 100, 500
 T = TypeVar("T")
@@ -46,14 +46,12 @@ def main() -> None:
     for part in parts:
         rows += part()
         torch.cuda.empty_cache()
-        record = Record(
-            command="python -m benchmarks.gpu",
+        record = Record.here(
+            "python -m benchmarks.gpu",
+            rows,
             hardware=torch.cuda.get_device_name(),
-            rows=rows,
-            seed=SEED,
-            threads=torch.get_num_threads(),
             commit=chosen.commit,
-            machine=gpu.__dict__,
+            machine=vars(gpu),
             configuration={"silos": SILOS, "batch": BATCH, "p": P, "rounds": ROUNDS, "steps": STEPS},
         )
         record.write(chosen.file)  # after every part: a cut run keeps what it has
@@ -77,12 +75,7 @@ def stage1(gpu: Gpu, model: str, augment: str) -> Row:
     samples = 80 * BATCH
     data = [images(model, samples) for _ in range(SILOS)]
     federation = LocalFederation([Silo(x, y) for x, y in data], "cuda", precision="bf16")
-    fedavg = FedAvg(model, local_epochs=1, augment=augment, evaluate_every=10**9)
-    session = fedavg.open(federation, model, None, None)
-    message = fedavg.question(session.network.weights()._asdict(), 1)
-    trainer = federation.trainer
-    assert trainer is not None
-    jobs = [silo.begin_training(message)[1] for silo in federation.silos]
+    trainer, jobs = a_round(federation, FedAvg(model, local_epochs=1, augment=augment, evaluate_every=10**9))
     plain_network = spec_of(model).build("cuda")
 
     start = time.perf_counter()
@@ -92,7 +85,7 @@ def stage1(gpu: Gpu, model: str, augment: str) -> Row:
     ours = SILOS * samples / seconds(lambda: trainer.train(jobs))
     peak = torch.cuda.max_memory_allocated()
     eager = samples / seconds(lambda: local_update(plain_network, jobs[0]), 1)
-    flops = training_flops(model)
+    flops = plain.training_flops(model, "cuda")
     return Row(
         part="stage 1",
         what=f"{model}, {SILOS} silos, bf16",
@@ -110,17 +103,20 @@ def stage1(gpu: Gpu, model: str, augment: str) -> Row:
     )
 
 
+def a_round(federation: LocalFederation, fedavg: FedAvg) -> tuple[GraphTrainer, list[Job]]:
+    """What trains silos side by side, and what it has to do in a round."""
+    session = fedavg.open(federation, fedavg.model, None, None)
+    message = fedavg.question(session.network.weights()._asdict(), 1)
+    assert federation.trainer is not None
+    return federation.trainer, [silo.begin_training(message)[1] for silo in federation.silos]
+
+
 def agreement(model: str) -> float:
     """How far captured steps end from plain ones in float64, relative to how far they went."""
     x, y = images(model, 4 * BATCH)
     module = plain.plain_module(model).double()
     federation = LocalFederation([Silo(plain.scaled(x).double(), y) for _ in range(2)], "cuda", precision="fp32")
-    fedavg = FedAvg(module, local_epochs=1)
-    session = fedavg.open(federation, module, None, None)
-    message = fedavg.question(session.network.weights()._asdict(), 1)
-    trainer = federation.trainer
-    assert trainer is not None
-    jobs = [silo.begin_training(message)[1] for silo in federation.silos]
+    trainer, jobs = a_round(federation, FedAvg(module, local_epochs=1))
     fast, slow = trainer.train(jobs), [local_update(trainer.build(), job) for job in jobs]
     start = jobs[0].start.parameters
     pairs = zip(fast, slow, strict=True)
@@ -149,7 +145,7 @@ def features(gpu: Gpu, model: str, samples: int = 4096) -> list[Row]:
         ours=ours,
         plain=loop,
         plain_is="a backward pass for every sample",
-        floor=gpu.fp32 / (2 / 3 * training_flops(model)),
+        floor=gpu.fp32 / (2 / 3 * plain.training_flops(model, "cuda")),
         bound="flops in float32 of a forward pass and of the gradients of activations",
         peak_bytes=peak,
         ratio_target=100.0,
@@ -194,12 +190,8 @@ def stage2(gpu: Gpu, samples: int = 5000) -> list[Row]:
     solver = ScaffoldRegression(rounds=ROUNDS, steps=STEPS, lr="auto")
     one = seconds(lambda: solver.solve(session, problem), 1)
     peak = torch.cuda.max_memory_allocated()
-    step = (
-        seconds(
-            lambda: explicit_steps(z[:samples].float(), y, torch.zeros(P + 1, CLASSES, device="cuda"), None, 1e-9, 4), 1
-        )
-        / 4
-    )
+    start = torch.zeros(P + 1, CLASSES, device="cuda")
+    step = seconds(lambda: explicit_steps(z.float(), y, start, None, 1e-9, LOOPED), 1) / LOOPED
     safe = solver.step_limits(problem).safe
     cells = [(share * safe, steps) for steps in (50, 100, 200, 500) for share in (1.0, 0.5, 0.2, 0.1)]
     grid = decomposing + seconds(lambda: solver.solve_grid(session, problem, cells), 1)
@@ -211,7 +203,7 @@ def stage2(gpu: Gpu, samples: int = 5000) -> list[Row]:
             unit="s",
             ours=decomposing + one,
             plain=ROUNDS * STEPS * SILOS * step,
-            plain_is="every step by itself, scaled up from 4",
+            plain_is=f"every step by itself, scaled up from {LOOPED}",
             floor=traffic,
             bound="two passes over the features a round",
             peak_bytes=peak,
@@ -228,14 +220,6 @@ def stage2(gpu: Gpu, samples: int = 5000) -> list[Row]:
             ratio_target=16 / 3,
         ),
     ]
-
-
-def training_flops(model: str) -> float:
-    """Operations of a forward and a backward pass, an image."""
-    module, x = plain.plain_module(model).cuda(), plain.scaled(images(model, BATCH)[0]).cuda()
-    with FlopCounterMode(display=False) as counter:
-        module(x).sum().backward()
-    return counter.get_total_flops() / BATCH
 
 
 def timed(work: Callable[[], T]) -> tuple[float, T]:

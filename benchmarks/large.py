@@ -7,14 +7,12 @@ import sys
 import time
 import warnings
 
-import torch
 from rich.console import Console
 
 from benchmarks.machine import processor
 from benchmarks.ours import Stage2Problem
-from benchmarks.rows import RESULTS, Record, Row, commit, show
+from benchmarks.rows import RESULTS, Record, Row, show
 from benchmarks.side_by_side import peak_bytes
-from benchmarks.work import SEED
 from fedtct.stage2 import ScaffoldRegression
 
 SILOS, SAMPLES, P = 10, 60_000, 100_000
@@ -45,15 +43,7 @@ def main(samples: int = SAMPLES) -> None:
     ]
     show(rows, processor())
     configuration = {"silos": SILOS, "samples": samples, "p": P, "rounds": ROUNDS, "steps": STEPS}
-    Record(
-        command="make bench-large",
-        hardware=processor(),
-        rows=rows,
-        seed=SEED,
-        threads=torch.get_num_threads(),
-        commit=commit(),
-        configuration=configuration,
-    ).write(RESULTS / "bench-large.json")
+    Record.here("make bench-large", rows, configuration=configuration).write(RESULTS / "bench-large.json")
 
 
 if __name__ == "__main__":

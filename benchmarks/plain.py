@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.side_by_side import Work
 from benchmarks.work import BATCH, CLASSES, LR, SHAPES, WEIGHT_DECAY, images
@@ -28,6 +29,14 @@ def plain_module(model: str) -> nn.Module:
 def scaled(pixels: Tensor, mean: float = 0.5, std: float = 0.25) -> Tensor:
     """Pixels as a network sees them."""
     return (pixels.float() / 255 - mean) / std
+
+
+def training_flops(model: str, device: str = "cpu") -> float:
+    """Multiplications and additions of a forward and a backward pass, an image."""
+    module, (x, y) = plain_module(model).to(device), images(model, BATCH)
+    with FlopCounterMode(display=False) as counter:
+        F.cross_entropy(module(scaled(x.to(device))), y.to(device)).backward()
+    return counter.get_total_flops() / BATCH
 
 
 def train_epoch(module: nn.Module, x: Tensor, y: Tensor, order: Tensor, lr: float = LR, **scale: float) -> None:

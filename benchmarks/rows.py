@@ -12,6 +12,9 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.machine import processor
+from benchmarks.work import SEED
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
 
@@ -73,6 +76,12 @@ class Record:
     python: str = platform.python_version()
     machine: dict[str, Any] = field(default_factory=dict)  # what the machine itself does: GFLOP/s, GB/s
     configuration: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def here(cls, command: str, rows: list[Row], **more: Any) -> "Record":
+        """A record of this machine and this checkout; ``more`` adds to that or corrects it."""
+        known = {"hardware": processor(), "seed": SEED, "threads": torch.get_num_threads(), "commit": commit()}
+        return cls(command=command, rows=rows, **known | more)
 
     def write(self, path: Path) -> None:
         """Write the file, as JSON."""

@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 
 from benchmarks.machine import processor
-from benchmarks.rows import RESULTS, Record, Row, commit, show
+from benchmarks.rows import RESULTS, Record, Row, show
 from fedtct.data import load_dataset
 from fedtct.models import build_module
 from fedtct.seeds import derive
@@ -175,13 +175,9 @@ def main() -> None:
             ),
         ]
     show(rows, processor())
-    Record(
-        command="make bench-peers",
-        hardware=processor(),
-        rows=rows,
-        seed=SEED,
-        threads=torch.get_num_threads(),
-        commit=commit(),
+    Record.here(
+        "make bench-peers",
+        rows,
         configuration={
             "algorithm": "FedAvg",
             "model": "simple-cnn",

@@ -1,7 +1,7 @@
 """What a finished run amounts to, in a few numbers."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import groupby
 from typing import Any
 
@@ -44,30 +44,18 @@ class Summary:
         """The summary of a run that is finished."""
         config, rows = folder.config, folder.history
         last = final_row(rows, config)
+        told = {name: getattr(config, name) for name in ("dataset", "split", "silos", "method", "model", "seed")}
+        ratings = [f.name for f in fields(cls) if f.name.endswith(("_accuracy", "_r2", "_rmse"))]
         return cls(
-            dataset=config.dataset,
-            split=config.split,
-            silos=config.silos,
-            method=config.method,
-            model=config.model,
-            seed=config.seed,
+            **told,
+            **{name: getattr(last, name) for name in ratings},
             stage=last.stage,
             rounds=rounds_of(rows),
-            test_accuracy=last.test_accuracy,
-            train_accuracy=last.train_accuracy,
-            holdout_accuracy=last.holdout_accuracy,
-            worst_silo_accuracy=last.worst_silo_accuracy,
             bytes_up=sum(row.bytes_up for row in rows),
             bytes_down=sum(row.bytes_down for row in rows),
             seconds=round(sum(row.seconds for row in rows), 3),
             epsilon=spent(rows, config),
             folder=str(folder.path),
-            test_r2=last.test_r2,
-            train_r2=last.train_r2,
-            holdout_r2=last.holdout_r2,
-            worst_silo_r2=last.worst_silo_r2,
-            test_rmse=last.test_rmse,
-            holdout_rmse=last.holdout_rmse,
         )
 
     @property
