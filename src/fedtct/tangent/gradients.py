@@ -11,10 +11,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from fedtct.errors import FedtctError
 from fedtct.memory import free_bytes
 from fedtct.models.network import evaluation_mode
+from fedtct.tangent.convolutions import fast_convolutions
 from fedtct.tangent.dots import Dots
 from fedtct.tangent.rules import Rule, rule_for
 
-BATCH = 64  # samples whose activations are held at a time, if they fit
+BATCH = {"cpu": 64, "cuda": 512}  # samples whose activations are held at a time, if they fit
 CHECKED = 4  # samples on which the rules are tried
 CHECK_TOLERANCE = 1e-3
 ACTIVATION_COPIES = 4  # an activation, its gradient, and both as the kernels want them
@@ -87,7 +88,7 @@ def batch_that_fits(model: nn.Module, sample: Tensor, p: int) -> int:
         for hook in hooks:
             hook.remove()
     a_sample = ACTIVATION_COPIES * seen + p * next(model.parameters()).element_size()
-    return max(1, min(BATCH, int(SHARE * free_bytes(sample.device) / a_sample)))
+    return max(1, min(BATCH.get(sample.device.type, 64), int(SHARE * free_bytes(sample.device) / a_sample)))
 
 
 @contextlib.contextmanager
@@ -162,7 +163,7 @@ def _by_layers(model: nn.Module, x: Tensor, coordinates: Tensor, result: Tensor)
 
     hooks = [layer.register_forward_hook(remember) for layer in {piece.layer for piece in pieces}]
     try:
-        with _frozen(model), torch.enable_grad():
+        with _frozen(model), torch.enable_grad(), fast_convolutions(x.device):
             logit = model(x)[:, 0].sum()
             if any((c.x._version, c.output._version) != c.versions for c in calls.values()):
                 raise NoRule("an activation is changed in place")
