@@ -297,9 +297,9 @@ def test_how_images_lie_in_memory_does_not_matter(model):
 
 def test_the_batch_fits_the_memory_that_is_left(monkeypatch):
     module, x = randomised(Convolutions()), samples(SMALL_IMAGE)
-    assert batch_that_fits(module, x[:1], 1000) == gradients.BATCH
+    assert batch_that_fits(module, x[:1], 1000) == gradients.BATCH["cpu"]
     monkeypatch.setattr(gradients, "free_bytes", lambda device: 10**6)
-    assert 1 <= batch_that_fits(module, x[:1], 10_000) < gradients.BATCH
+    assert 1 <= batch_that_fits(module, x[:1], 10_000) < gradients.BATCH["cpu"]
     assert_right(module, x, some_coordinates(module, 100))
     assert_right(module, x, some_coordinates(module, 100), method="func")
 

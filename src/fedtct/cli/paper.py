@@ -59,6 +59,7 @@ def run(
     scale: Annotated[str, typer.Option(help="full, half or tiny", metavar="NAME")] = "full",
     seeds: Annotated[int, typer.Option(help="how many seeds", metavar="N")] = 1,
     minutes: Annotated[float, typer.Option(help="stop after so long, saved", metavar="N")] = float("inf"),
+    grid_rounds: Annotated[int, typer.Option(help="choose rates after N rounds [0: a fifth]", metavar="N", min=0)] = 0,
     imagenet: Annotated[str, typer.Option(help="ImageNet ResNet-18 state dict", metavar="FILE")] = "",
     state: Annotated[Path, typer.Option(help="where runs are kept to go on", metavar="DIR")] = Path("runs/paper"),
     results: ResultsDir = RESULTS,
@@ -79,6 +80,7 @@ def run(
     with stoppable(screen, None, shlex.join(["fedtct", *sys.argv[1:]])), screen:
         for seed in range(seeds):
             more: dict[str, Any] = {"minutes": minutes, "scale": scale, "seed": seed, "imagenet": imagenet}
+            more["grid_rounds"] = grid_rounds
             try:
                 Runner(state, results, watch=screen.watch, **more).run(wanted)
             except OutOfTime:

@@ -80,7 +80,10 @@ class PaperRun(RunFolder):
 
 
 class Runner:
-    """Works in ``state``, writes a file a finished run to ``results``, stops after ``minutes``."""
+    """Works in ``state``, writes a file a finished run to ``results``, stops after ``minutes``.
+
+    ``grid_rounds`` chooses learning rates after other rounds than the scale does; the result says after how many.
+    """
 
     def __init__(
         self,
@@ -92,12 +95,15 @@ class Runner:
         seed: int = 0,
         commit: str | None = None,
         imagenet: str = "",
+        grid_rounds: int = 0,
         watch: Watch | None = None,
     ) -> None:
         if scale not in SCALES:
             raise FedtctError(f"unknown scale '{scale}'. Known: {', '.join(SCALES)}")
         self.state, self.results, self.scale, self.seed, self.commit = state, results, SCALES[scale], seed, commit
         self.imagenet, self.watch = imagenet, watch
+        if grid_rounds:
+            self.scale = replace(self.scale, grid=grid_rounds)
         self.deadline = time.monotonic() + 60 * minutes
 
     def run(self, runs: Sequence[Run]) -> None:

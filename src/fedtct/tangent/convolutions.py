@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 CHANNELS = 64  # the kernel's tiles: channels come in multiples
-PLACES = 2**31  # it counts with 32 bits
 
 
 def fast_convolutions(device: torch.device) -> contextlib.AbstractContextManager[object]:
@@ -34,47 +33,43 @@ class _FastConvolutions(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is torch.conv2d and len(args) == 7 and _suits(*args):  # as nn.Conv2d calls it
-            x, weight, bias, stride, padding = args[:5]
-            out = Convolution.apply(x, weight, stride, padding)
+        if func is torch.conv2d and len(args) == 7 and kernel_suits(*args):  # as nn.Conv2d calls it
+            x, weight, bias, _, padding = args[:5]
+            out: Tensor = Convolution.apply(x, weight, padding)  # type: ignore[no-untyped-call]
             return out if bias is None else out + bias.view(-1, 1, 1)
         return func(*args, **kwargs or {})
 
 
-def _suits(
+def kernel_suits(
     x: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, dilation: tuple[int, int], groups: int
 ) -> bool:
-    """Whether the kernel covers a convolution."""
-    simple = x.ndim == 4 and groups == 1 and dilation == (1, 1) and not isinstance(padding, str)
-    if not simple or x.dtype != torch.float32 or weight.dtype != torch.float32 or weight.requires_grad:
+    """Whether the kernel covers a convolution: dense, moving a pixel at a time, with many channels."""
+    dense = x.ndim == 4 and groups == 1 and stride == dilation == (1, 1) and not isinstance(padding, str)
+    if not dense or x.dtype != torch.float32 or weight.dtype != torch.float32 or weight.requires_grad:
         return False
-    outputs, channels, *size = weight.shape
-    padded = len(x) * channels * (x.shape[2] + 2 * padding[0]) * (x.shape[3] + 2 * padding[1])
-    narrow = all(pad < side for pad, side in zip(padding, size, strict=True))
-    return narrow and channels % CHANNELS == 0 and outputs % CHANNELS == 0 and padded < PLACES
+    narrow = all(pad < side for pad, side in zip(padding, weight.shape[2:], strict=True))
+    return narrow and all(channels % CHANNELS == 0 for channels in weight.shape[:2])
 
 
 class Convolution(torch.autograd.Function):
-    """conv2d, and its gradient with respect to the images."""
+    """conv2d, and its gradient with respect to the images alone."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, stride: tuple[int, int], padding: tuple[int, int]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, padding: tuple[int, int]) -> Tensor:
         """The convolution."""
-        ctx.weight, ctx.shape, ctx.stride, ctx.padding = weight, x.shape, stride, padding
-        return _convolve(x, weight, stride, padding)
+        ctx.weight, ctx.padding = weight, padding
+        return _convolve(x, weight, padding)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        """Where the kernel moves a pixel at a time, the gradient's convolution with the kernel turned round."""
-        (g,), weight = gradients, ctx.weight
-        if ctx.stride == (1, 1):
-            turned = weight.flip(2, 3).transpose(0, 1)
-            padding = tuple(side - 1 - pad for side, pad in zip(weight.shape[2:], ctx.padding, strict=True))
-            return _convolve(g, turned, (1, 1), padding), None, None, None
-        return torch.nn.grad.conv2d_input(ctx.shape, weight, g, ctx.stride, ctx.padding), None, None, None
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        """The gradient's convolution with the kernel turned round."""
+        turned = ctx.weight.flip(2, 3).transpose(0, 1)
+        rows, columns = (side - 1 - pad for side, pad in zip(turned.shape[2:], ctx.padding, strict=True))
+        return _convolve(gradients[0], turned, (rows, columns)), None, None
 
 
-def _convolve(x: Tensor, weight: Tensor, stride: tuple[int, int], padding: tuple[int, int]) -> Tensor:
+def _convolve(x: Tensor, weight: Tensor, padding: tuple[int, int]) -> Tensor:
     from fedtct.tangent.convolutions_triton import convolve, split_images, split_weight
 
-    return convolve(split_images(x, padding), split_weight(weight), stride)
+    rows, columns = weight.shape[2:]
+    return convolve(split_images(x), split_weight(weight), (rows, columns), padding)

@@ -3,6 +3,9 @@
 A float32 number, scaled by a power of two into the range of float16, is the sum of two float16 numbers to 2⁻²², so that
 a product of float32 matrices is three products of float16 ones, which tensor cores do many times as fast. What they sum
 up themselves they cut rather than round; so each short stretch is added to the total in ordinary float32.
+
+A program computes some pixels and outputs. For each tap of the kernel it loads the box of pixels that the tap sees;
+what lies outside the image the hardware fills with zeros.
 """
 
 from typing import NamedTuple
@@ -11,71 +14,71 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
 
-STRETCH = 32  # channels that tensor cores sum up by themselves
+PIXELS = 64  # of a program
+STRETCH = 64  # channels that tensor cores sum up by themselves
+WARPS, STAGES = 4, 2  # measured on an H200
 SPLIT_TILE = (32, 64)  # channels and pixels
 
 
 class Halves(NamedTuple):
-    """Numbers as the sum of two halves over a scale, which is the power of two that brings ``largest`` to 2¹⁴."""
+    """Numbers as the sum of two halves over a scale, which is the power of two that brings ``largest`` near 2¹⁴."""
 
     high: Tensor
     low: Tensor
     largest: Tensor  # one number, on the device
 
+    def descriptors(self, box: list[int]) -> tuple[TensorDescriptor, TensorDescriptor]:
+        """For loading boxes of them."""
+        return TensorDescriptor.from_tensor(self.high, box), TensorDescriptor.from_tensor(self.low, box)
 
-def split_images(x: Tensor, padding: tuple[int, int]) -> Halves:
-    """(n, channels, rows, columns) as halves of (n, padded rows, padded columns, channels)."""
+
+def split_images(x: Tensor) -> Halves:
+    """(n, channels, rows, columns) as halves of (n, rows, columns, channels)."""
     x = x.contiguous()
     samples, channels, rows, columns = x.shape
-    size = (2, samples, rows + 2 * padding[0], columns + 2 * padding[1], channels)
-    high, low = torch.zeros(size, dtype=torch.float16, device=x.device)
+    high, low = torch.empty((2, samples, rows, columns, channels), dtype=torch.float16, device=x.device)
     largest = torch.linalg.vector_norm(x, float("inf"))
     grid = (triton.cdiv(rows * columns, SPLIT_TILE[1]), triton.cdiv(channels, SPLIT_TILE[0]), samples)
-    _split[grid](x, largest, high, low, channels, rows, columns, *padding, *SPLIT_TILE)
+    _split[grid](x, largest, high, low, channels, rows * columns, *SPLIT_TILE)
     return Halves(high, low, largest)
 
 
 def split_weight(weight: Tensor) -> Halves:
-    """(outputs, channels, i, j) as halves of (i, j, channels, outputs)."""
-    halves = split_images(weight.permute(2, 3, 1, 0).reshape(1, 1, 1, -1), (0, 0))
-    shape = (*weight.shape[2:], weight.shape[1], weight.shape[0])
-    return Halves(halves.high.view(shape), halves.low.view(shape), halves.largest)
+    """(outputs, channels, i, j) as halves of (i · j · channels, outputs)."""
+    flat = weight.permute(2, 3, 1, 0).reshape(1, 1, -1, len(weight))
+    high, low, largest = split_images(flat)
+    return Halves(high.view(-1, len(weight)), low.view(-1, len(weight)), largest)
 
 
-def convolve(x: Halves, weight: Halves, stride: tuple[int, int]) -> Tensor:
-    """The convolution of padded images, (n, outputs, rows, columns) in float32."""
-    samples, high, wide, channels = x.high.shape
-    i, j, _, outputs = weight.high.shape
-    rows, columns = (high - i) // stride[0] + 1, (wide - j) // stride[1] + 1
+def convolve(x: Halves, weight: Halves, size: tuple[int, int], padding: tuple[int, int]) -> Tensor:
+    """The convolution with a kernel of ``size``, moved a pixel at a time: (n, outputs, rows, columns) in float32."""
+    samples, rows, columns, channels = x.high.shape
+    outputs = weight.high.shape[1]
+    rows, columns = (n + 2 * pad - side + 1 for n, pad, side in zip((rows, columns), padding, size, strict=True))
     out = torch.empty(samples, outputs, rows, columns, device=x.high.device)
-    tile = tile_for(outputs)
-    grid = (triton.cdiv(samples * rows * columns, tile.pixels) * (outputs // tile.outputs),)
+    box = box_of_pixels(rows, columns)
+    across = 64 if outputs % 128 else 128
+    tiles = [triton.cdiv(n, side) for n, side in zip((samples, rows, columns), box, strict=True)]
+    grid = (tiles[0] * tiles[1] * tiles[2] * (outputs // across),)
     _convolve[grid](
-        x.high, x.low, weight.high, weight.low, x.largest, weight.largest, out, samples * rows * columns,
-        channels, outputs, rows, columns, high, wide, *stride, i * j, j, tile.pixels, tile.outputs, tile.stretch,
-        num_warps=tile.warps, num_stages=tile.stages,
+        *x.descriptors([*box, STRETCH]), *weight.descriptors([STRETCH, across]), x.largest, weight.largest, out,
+        samples, rows, columns, channels, outputs, *tiles[1:], size[0] * size[1], size[1], *padding,
+        *box, across, STRETCH, num_warps=WARPS, num_stages=STAGES,
     )  # fmt: skip
     return out
 
 
-class Tile(NamedTuple):
-    """What one program computes, and how."""
-
-    pixels: int
-    outputs: int
-    stretch: int
-    warps: int
-    stages: int
+def box_of_pixels(rows: int, columns: int) -> tuple[int, int, int]:
+    """How many samples, rows and columns a program's pixels are."""
+    wide = min(triton.next_power_of_2(columns), 32)
+    high = min(triton.next_power_of_2(rows), PIXELS // wide)
+    return PIXELS // (wide * high), high, wide
 
 
-def tile_for(outputs: int) -> Tile:
-    """What measured best on an H200."""
-    return Tile(128, 64 if outputs % 128 else 128, 64, 8, 3)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _exponent_of_scale(largest):
+@triton.jit
+def _exponent_of_scale(largest):  # type: ignore[no-untyped-def]
     """As the bits of a float: of the power of two that brings ``largest`` below 2¹⁵."""
     exponent = (tl.load(largest).to(tl.int32, bitcast=True) >> 23) & 255
     return tl.minimum(254, 127 + 14 + 127 - exponent)
@@ -83,49 +86,55 @@ def _exponent_of_scale(largest):
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _split(  # type: ignore[no-untyped-def]
-    x, largest, high, low, channels, rows, columns, pad_rows, pad_columns, CHANNELS: tl.constexpr, PIXELS: tl.constexpr
+    x, largest, high, low, channels, pixels, CHANNELS: tl.constexpr, PIXELS: tl.constexpr
 ):
     sample = tl.program_id(2).to(tl.int64)
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     pixel = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
-    inside = (channel < channels)[:, None] & (pixel < rows * columns)[None, :]
+    inside = (channel < channels)[:, None] & (pixel < pixels)[None, :]
     scale = (_exponent_of_scale(largest) << 23).to(tl.float32, bitcast=True)
-    there = (sample * channels + channel)[:, None] * (rows * columns) + pixel[None, :]
-    value = tl.load(x + there, mask=inside, other=0) * scale
+    value = tl.load(x + (sample * channels + channel)[:, None] * pixels + pixel[None, :], mask=inside, other=0) * scale
     first = value.to(tl.float16)
     second = (value - first.to(tl.float32)).to(tl.float16)
-    row, column = pixel // columns + pad_rows, pixel % columns + pad_columns
-    place = (sample * (rows + 2 * pad_rows) + row) * (columns + 2 * pad_columns) + column
-    here = place[:, None] * channels + channel[None, :]
+    here = (sample * pixels + pixel)[:, None] * channels + channel[None, :]
     tl.store(high + here, tl.trans(first), mask=tl.trans(inside))
     tl.store(low + here, tl.trans(second), mask=tl.trans(inside))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _convolve(  # type: ignore[no-untyped-def]
-    x_high, x_low, w_high, w_low, x_largest, w_largest, out, pixels, channels, outputs,
-    rows, columns, padded_rows, padded_columns, stride_rows, stride_columns, taps, tap_columns,
-    PIXELS: tl.constexpr, OUTPUTS: tl.constexpr, STRETCH: tl.constexpr,
+    x_high, x_low, w_high, w_low, x_largest, w_largest, out,
+    samples, rows, columns, channels, outputs, tiles_high, tiles_wide, taps, tap_columns, pad_rows, pad_columns,
+    SAMPLES: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, OUTPUTS: tl.constexpr, STRETCH: tl.constexpr,
 ):  # fmt: skip
+    PIXELS: tl.constexpr = SAMPLES * ROWS * COLUMNS
     across = outputs // OUTPUTS
-    pixel = tl.program_id(0) // across * PIXELS + tl.arange(0, PIXELS)
-    output = tl.program_id(0) % across * OUTPUTS + tl.arange(0, OUTPUTS)
-    known = tl.minimum(pixel, pixels - 1)
-    sample, row, column = known // (rows * columns), known // columns % rows, known % columns
-    corner = (sample * padded_rows + row * stride_rows) * padded_columns + column * stride_columns
-    step = tl.arange(0, STRETCH)
-    from_x = corner[:, None] * channels + step[None, :]
-    from_w = step[:, None] * outputs + output[None, :]
+    first_output = tl.program_id(0) % across * OUTPUTS
+    tile = tl.program_id(0) // across
+    first_column = tile % tiles_wide * COLUMNS
+    first_row = tile // tiles_wide % tiles_high * ROWS
+    first_sample = tile // (tiles_wide * tiles_high) * SAMPLES
+
     total = tl.zeros((PIXELS, OUTPUTS), dtype=tl.float32)
     for at in range(0, taps * channels, STRETCH):
         tap = at // channels
-        shift = (tap // tap_columns * padded_columns + tap % tap_columns) * channels + at % channels
-        xh, xl = tl.load(x_high + from_x + shift), tl.load(x_low + from_x + shift)
-        wh, wl = tl.load(w_high + from_w + at * outputs), tl.load(w_low + from_w + at * outputs)
+        row, column = first_row + tap // tap_columns - pad_rows, first_column + tap % tap_columns - pad_columns
+        xh = x_high.load([first_sample, row, column, at % channels]).reshape(PIXELS, STRETCH)
+        xl = x_low.load([first_sample, row, column, at % channels]).reshape(PIXELS, STRETCH)
+        wh, wl = w_high.load([at, first_output]), w_low.load([at, first_output])
         part = tl.dot(xl, wh)
         part = tl.dot(xh, wl, part)
         total += tl.dot(xh, wh, part)
+
     unscaled = ((254 - _exponent_of_scale(x_largest)) << 23).to(tl.float32, bitcast=True)
     unscaled *= ((254 - _exponent_of_scale(w_largest)) << 23).to(tl.float32, bitcast=True)
-    there = (sample[:, None] * outputs + output[None, :]) * (rows * columns) + (known % (rows * columns))[:, None]
-    tl.store(out + there, total * unscaled, mask=(pixel < pixels)[:, None])
+    pixel = tl.arange(0, PIXELS)
+    column = first_column + pixel % COLUMNS
+    row = first_row + pixel // COLUMNS % ROWS
+    sample = first_sample + pixel // (COLUMNS * ROWS)
+    output = first_output + tl.arange(0, OUTPUTS)
+    there = (sample.to(tl.int64)[:, None] * outputs + output[None, :]) * (rows * columns) + (row * columns + column)[
+        :, None
+    ]
+    inside = (sample < samples) & (row < rows) & (column < columns)
+    tl.store(out + there, total * unscaled, mask=inside[:, None])

@@ -11,7 +11,7 @@ from fedtct.errors import FedtctError
 from fedtct.memory import roomy_empty
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.seeds import generator
-from fedtct.tangent.gradients import CHECKED, batch_that_fits, choose_method, tangent_features
+from fedtct.tangent.gradients import CHECKED, SampledGradients
 
 HALF_FROM = 2**28  # bytes of float32 features from which on they are stored in half precision
 
@@ -70,7 +70,7 @@ class TangentMap:
         chosen = torch.randperm(count, generator=generator(recipe.seed, "coordinates"))[: recipe.p]
         self.coordinates = chosen.sort().values.to(device)
         self.bounded = recipe.bounded
-        self._way: tuple[str, int] | None = None  # the method, and how many samples at a time
+        self.gradients = SampledGradients(self.network.module, self.coordinates)
 
     @property
     def p(self) -> int:
@@ -79,22 +79,12 @@ class TangentMap:
 
     def batches(self, x: Tensor) -> Iterator[Tensor]:
         """Raw features of many samples, some at a time."""
-        return (self(samples) for samples in x.split(self._find_way(x)[1] if len(x) else 1))
+        return (self(samples) for samples in x.split(self.gradients.prepare(self.network.prepare(x[:CHECKED]))))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Raw features, one row a sample."""
-        if not len(x):
-            return torch.zeros(0, self.p, device=self.network.device)
-        method, batch = self._find_way(x)
-        prepared = self.network.prepare(x)
-        features = tangent_features(self.network.module, prepared, self.coordinates, method=method, batch=batch)
+        features = self.gradients(self.network.prepare(x))
         return nn.functional.normalize(features) if self.bounded else features
-
-    def _find_way(self, x: Tensor) -> tuple[str, int]:
-        if self._way is None:
-            module, some = self.network.module, self.network.prepare(x[:CHECKED])
-            self._way = choose_method(module, some, self.coordinates), batch_that_fits(module, some[:1], self.p)
-        return self._way
 
 
 def with_fresh_head(network: Network, seed: int) -> Network:

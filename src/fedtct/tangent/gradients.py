@@ -1,8 +1,9 @@
 """Per-sample gradients of the first logit at sampled coordinates: the tangent features before normalising."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
@@ -36,23 +37,46 @@ def tangent_features(
     >>> tangent_features(model, torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([0, 1, 2]))
     tensor([[1., 2., 3.]])
     """
-    count = sum(p.numel() for p in model.parameters())
-    coordinates = coordinates.to(x.device)
-    if len(coordinates) == 0 or int(coordinates.min()) < 0 or int(coordinates.max()) >= count:
-        raise FedtctError(f"coordinates must lie in 0 … {count - 1}, and there must be at least one")
-    if not len(x):
-        return torch.zeros(0, len(coordinates), device=x.device)
-    if method == "auto":
-        method = choose_method(model, x[:CHECKED], coordinates)
-    if batch is None:
-        batch = batch_that_fits(model, x[:1], len(coordinates))
-    compute = {"layers": _by_layers, "func": _by_func}[method]
-    ascending, order = coordinates.sort()  # so that every parameter owns a slice of the result
-    result = torch.empty(len(x), len(coordinates), dtype=next(model.parameters()).dtype, device=x.device)
-    with evaluation_mode(model), full_precision():
-        for xs, rows in zip(x.split(batch), result.split(batch), strict=True):
-            compute(model, xs, ascending, rows)
-    return result if torch.equal(ascending, coordinates) else result[:, order.argsort()]
+    return SampledGradients(model, coordinates.to(x.device), method=method, batch=batch)(x)
+
+
+class SampledGradients:
+    """``tangent_features`` of one model at fixed coordinates: what can be found out before is found out once."""
+
+    def __init__(
+        self, model: nn.Module, coordinates: Tensor, *, method: str = "auto", batch: int | None = None
+    ) -> None:
+        count = sum(p.numel() for p in model.parameters())
+        if len(coordinates) == 0 or int(coordinates.min()) < 0 or int(coordinates.max()) >= count:
+            raise FedtctError(f"coordinates must lie in 0 … {count - 1}, and there must be at least one")
+        self.model, self.method, self.batch = model, method, batch
+        self.ascending, order = coordinates.sort()  # so that every parameter owns a slice of the result
+        self.back = None if torch.equal(self.ascending, coordinates) else order.argsort()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """One row a sample."""
+        result = torch.empty(len(x), len(self.ascending), dtype=next(self.model.parameters()).dtype, device=x.device)
+        if not len(x):
+            return result
+        batch = self.prepare(x)
+        with evaluation_mode(self.model), full_precision():
+            for xs, rows in zip(x.split(batch), result.split(batch), strict=True):
+                self._compute(self.model, xs, rows)
+        return result if self.back is None else result[:, self.back]
+
+    def prepare(self, x: Tensor) -> int:
+        """Choose how to go about samples like these; how many are computed at a time."""
+        if self.method == "auto" and len(x):
+            self.method = choose_method(self.model, x[:CHECKED], self.ascending)
+        if self.batch is None and len(x):
+            self.batch = batch_that_fits(self.model, x[:1], len(self.ascending))
+        return self.batch or 1
+
+    @cached_property
+    def _compute(self) -> Callable[[nn.Module, Tensor, Tensor], None]:
+        if self.method == "func":
+            return partial(_by_func, coordinates=self.ascending)
+        return partial(_by_layers, pieces=_pieces(self.model, self.ascending))
 
 
 def choose_method(model: nn.Module, x: Tensor, coordinates: Tensor) -> str:
@@ -65,10 +89,10 @@ def choose_method(model: nn.Module, x: Tensor, coordinates: Tensor) -> str:
         size = (2, len(x), len(coordinates))
         fast, right = torch.empty(size, dtype=next(model.parameters()).dtype, device=x.device)
         try:
-            _by_layers(model, x, ascending, fast)
+            _by_layers(model, x, fast, _pieces(model, ascending))
         except (NoRule, RuntimeError, TypeError, IndexError, AttributeError):
             return "func"
-        _by_func(model, x, ascending, right)
+        _by_func(model, x, right, ascending)
         return "layers" if bool((fast - right).norm() <= CHECK_TOLERANCE * right.norm()) else "func"
 
 
@@ -149,9 +173,8 @@ def _pieces(model: nn.Module, coordinates: Tensor) -> list[_Piece]:
     return pieces
 
 
-def _by_layers(model: nn.Module, x: Tensor, coordinates: Tensor, result: Tensor) -> None:
+def _by_layers(model: nn.Module, x: Tensor, result: Tensor, pieces: list[_Piece]) -> None:
     """One forward and one backward pass for activation gradients alone; then every layer's rule."""
-    pieces = _pieces(model, coordinates)
     calls: dict[nn.Module, _Call] = {}
 
     def remember(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
@@ -182,7 +205,7 @@ def _by_layers(model: nn.Module, x: Tensor, coordinates: Tensor, result: Tensor)
                 result[:, p.columns] = 0
 
 
-def _by_func(model: nn.Module, x: Tensor, coordinates: Tensor, result: Tensor) -> None:
+def _by_func(model: nn.Module, x: Tensor, result: Tensor, coordinates: Tensor) -> None:
     """The general way: torch.func differentiates every sample on its own."""
     parameters = {name: p.detach() for name, p in model.named_parameters()}
     buffers = dict(model.named_buffers())

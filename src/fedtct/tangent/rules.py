@@ -7,9 +7,10 @@ parameters, the rest would be 99 % waste.
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -56,13 +57,35 @@ def _convolution(layer: nn.Conv1d | nn.Conv2d, x: Tensor, g: Tensor, name: str, 
     phases = _phases(x, _padding(layer), (sr, sc), (phase_height, phase_width))
     g = _phases(g, (0, 0), (1, 1), (height, phase_width))
 
-    j, i = entries % columns * dc, entries // columns % rows * dr
-    channel, output = entries // (columns * rows) % channels, entries // (columns * rows * channels)
-    channel = channel + output // (outputs // layer.groups) * channels
-    phase = (channel * sr + i % sr) * sc + j % sc
-    x_at = (phase * phase_height + i // sr) * phase_width + j // sc
-    length = (height - 1) * phase_width + width
-    return Dots(g, phases, output * height * phase_width, x_at, length)
+    kernel = _Kernel(outputs, channels, rows, columns, dr, dc, sr, sc, layer.groups)
+    g_at, x_at = _places(entries, kernel, height, phase_height, phase_width)
+    return Dots(g, phases, g_at, x_at, length=(height - 1) * phase_width + width)
+
+
+class _Kernel(NamedTuple):
+    outputs: int
+    channels: int  # of a group
+    rows: int
+    columns: int
+    dilation_rows: int
+    dilation_columns: int
+    stride_rows: int
+    stride_columns: int
+    groups: int
+
+
+@lru_cache(maxsize=256)  # entries are the same for every batch, and on a GPU these are many small kernels
+def _places(
+    entries: Tensor, kernel: _Kernel, height: int, phase_height: int, phase_width: int
+) -> tuple[Tensor, Tensor]:
+    """Where in the gradient and in the phases of the input the dot products of sampled entries begin."""
+    k = kernel
+    j, i = entries % k.columns * k.dilation_columns, entries // k.columns % k.rows * k.dilation_rows
+    channel, output = entries // (k.columns * k.rows) % k.channels, entries // (k.columns * k.rows * k.channels)
+    channel = channel + output // (k.outputs // k.groups) * k.channels
+    phase = (channel * k.stride_rows + i % k.stride_rows) * k.stride_columns + j % k.stride_columns
+    x_at = (phase * phase_height + i // k.stride_rows) * phase_width + j // k.stride_columns
+    return output * height * phase_width, x_at
 
 
 def batch_norm(layer: nn.BatchNorm2d, x: Tensor, g: Tensor, name: str, entries: Tensor) -> Tensor:
