@@ -15,7 +15,8 @@ from benchmarks.rows import Record, Row, commit, show
 from benchmarks.work import BATCH, CLASSES, images
 from fedtct.classifier import LinearModel, TangentClassifier
 from fedtct.federation import LocalFederation
-from fedtct.least_squares import explicit_steps
+from fedtct.history import Journal
+from fedtct.least_squares import LocalRegression, explicit_steps
 from fedtct.silo import Silo
 from fedtct.stage1 import FedAvg
 from fedtct.stage2 import ScaffoldRegression
@@ -185,16 +186,21 @@ def stage2(gpu: Gpu, samples: int = 5000) -> list[Row]:
     recipe = TangentFeatures(P).recipe(session.network.weights())
     torch.cuda.reset_peak_memory_stats()
     convexifying, problem = timed(lambda: convexify(session, recipe))
-    z, y = federation.silos[0].regression.z, federation.silos[0].regression.y
-    decomposing = SILOS * seconds(lambda: type(federation.silos[0].regression)(z, y), 1)
+    z, y = federation.silos[0].regression().z, federation.silos[0].regression().y
+    decomposing = SILOS * seconds(lambda: LocalRegression(z, y), 1)
     solver = ScaffoldRegression(rounds=ROUNDS, steps=STEPS, lr="auto")
-    one = seconds(lambda: solver.solve(session, problem), 1)
+
+    def rounds(cells: list[tuple[float, int]] | None = None) -> None:
+        session.journal = Journal()  # else it would find them done
+        solver.solve_grid(session, problem, cells) if cells else solver.solve(session, problem)
+
+    one = seconds(rounds, 1)
     peak = torch.cuda.max_memory_allocated()
     start = torch.zeros(P + 1, CLASSES, device="cuda")
     step = seconds(lambda: explicit_steps(z.float(), y, start, None, 1e-9, LOOPED), 1) / LOOPED
     safe = solver.step_limits(problem).safe
     cells = [(share * safe, steps) for steps in (50, 100, 200, 500) for share in (1.0, 0.5, 0.2, 0.1)]
-    grid = decomposing + seconds(lambda: solver.solve_grid(session, problem, cells), 1)
+    grid = decomposing + seconds(lambda: rounds(cells), 1)
     traffic = ROUNDS * SILOS * 2 * z.nbytes / gpu.bandwidth
     return [
         Row(
