@@ -73,9 +73,10 @@ class Classification:
         if self.names:
             return self._numbered(y.numpy(force=True) if isinstance(y, Tensor) else y, whose)
         if not isinstance(y, Tensor):
-            if not all_whole(y.tolist()):
+            names = y.astype(str).tolist()  # a table's column or a folder's names; numbers, if a file held numbers
+            if not all_whole(names):
                 raise FedtctError(f"{whose}: y holds class names, but the silos' classes are numbers from 0")
-            y = torch.tensor([int(name) for name in y.tolist()])
+            y = torch.tensor([int(name) for name in names])
         if len(y) and not (int(y.min()) >= 0 and int(y.max()) < outputs):
             raise FedtctError(f"{whose} has label {int(y.max())}, the silos only {outputs} classes")
         return y

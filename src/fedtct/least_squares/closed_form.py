@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedtct.least_squares.power_sums import ChebyshevSeries, step_sums
-from fedtct.least_squares.products import inner, outer, times, transposed_times
+from fedtct.least_squares.products import inner, outer, times, times_both, transposed_times
 from fedtct.memory import free_bytes
 
 GRAM_SHARE = 0.5  # of the memory that is left, for decomposing a Gram matrix
@@ -89,12 +89,12 @@ class LocalRegression:
     def _advance_dual(
         self, w: Tensor, h: Tensor | None, lr: float | Tensor, steps: int | Tensor
     ) -> tuple[Tensor, Tensor]:
-        columns = w.shape[1]
-        products = times(self.z, w if h is None else torch.cat([w, h], 1))  # one pass over Z for both
-        scores, pushed = products[:, :columns], products[:, columns:]
+        scores, pushed = times_both(self.z, w, w[:, :0] if h is None else h)
         total = self._sum_of_residuals(scores - _for_all(w, self.y), pushed, lr, steps)
-        moved = w - (lr / self.n) * transposed_times(self.z, total)
-        return (moved if h is None else moved + steps * lr * h), scores
+        moved = transposed_times(self.z, total).mul_(-lr / self.n).add_(w)  # in place: W may be large
+        return (
+            moved if h is None else moved.addcmul_(h, torch.as_tensor(steps * lr, dtype=h.dtype, device=h.device))
+        ), scores
 
     def _sum_of_residuals(self, first: Tensor, pushed: Tensor, lr: float | Tensor, steps: int | Tensor) -> Tensor:
         """Over all steps, from the first residuals and Zh; the latter has no columns if there is no h."""

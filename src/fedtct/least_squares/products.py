@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 2**25  # bytes of Z that are converted to the precision of the arithmetic at a time
+FEW_COLUMNS = 64  # up to which reading Z takes longer than multiplying
 
 
 def times(z: Tensor, w: Tensor) -> Tensor:
@@ -11,6 +12,14 @@ def times(z: Tensor, w: Tensor) -> Tensor:
     if z.dtype == w.dtype:
         return z @ w
     return torch.cat([rows.to(w.dtype) @ w for rows in z.split(_rows(z, w.dtype))])
+
+
+def times_both(z: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Z·A and Z·B: in one pass over Z, unless Z is ready as it is and arithmetic takes longer than reading it."""
+    if z.dtype == a.dtype and a.shape[1] > FEW_COLUMNS:
+        return times(z, a), times(z, b)
+    products = times(z, torch.cat([a, b], 1))
+    return products[:, : a.shape[1]], products[:, a.shape[1] :]
 
 
 def transposed_times(z: Tensor, r: Tensor) -> Tensor:

@@ -25,9 +25,9 @@ class Correction(Protocol):
 class ScaffoldCorrection:
     """SCAFFOLD, option II, with one model sent a round (algorithm 1 of the TCT paper).
 
-    The silo keeps h_k = c_k − c, its own mean gradient less everybody's. Its own follows from where its steps led;
-    everybody's from where the server went: c = (w_previous − w) / (server_steps·lr). With tensors, every column of the
-    parameters has its own ``lr`` and steps.
+    The silo keeps c_k, its own mean gradient, which follows from where its steps led. Everybody's follows from where
+    the server went: c = (w_previous − w) / (server_steps·lr). With tensors, every column of the parameters has its own
+    ``lr`` and steps. Parameters may be large, so results are built up in place.
     """
 
     def __init__(self, lr: float | Tensor, server_steps: float | Tensor) -> None:
@@ -37,15 +37,15 @@ class ScaffoldCorrection:
     def before(self, memory: Memory, server: Tensor) -> Tensor:
         """c − c_k; zero in a silo's first round."""
         if memory:
-            mean_of_all = (memory.pop("server") - server) / (self.server_steps * self.lr)
-            memory["h"] = memory.pop("own") - mean_of_all
+            mean_of_all = (memory.pop("server") - server).div_(self.server_steps * self.lr)
+            memory["term"] = mean_of_all.sub_(memory.pop("own"))
         else:
-            memory["h"] = torch.zeros_like(server)
-        return -memory["h"]
+            memory["term"] = torch.zeros_like(server)
+        return memory["term"]
 
     def after(self, memory: Memory, server: Tensor, local: Tensor, steps: int | Tensor) -> None:
         """Remember c_k, the mean of the silo's gradients along its steps."""
-        memory["own"] = memory.pop("h") + (server - local) / (steps * self.lr)
+        memory["own"] = (server - local).div_(steps * self.lr).sub_(memory.pop("term"))
         memory["server"] = server.clone()
 
 
