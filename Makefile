@@ -34,13 +34,13 @@ docs: $(VENV)/.installed
 	@echo 'open build/docs/index.html'
 
 lint: $(VENV)/.installed
-	$(BIN)/ruff format --check src tests benchmarks docs examples
-	$(BIN)/ruff check src tests benchmarks docs examples
+	$(BIN)/ruff format --check src tests benchmarks studies docs examples
+	$(BIN)/ruff check src tests benchmarks studies docs examples
 	$(BIN)/mypy
 
 format: $(VENV)/.installed
-	$(BIN)/ruff format src tests benchmarks docs examples
-	$(BIN)/ruff check --fix src tests benchmarks docs examples
+	$(BIN)/ruff format src tests benchmarks studies docs examples
+	$(BIN)/ruff check --fix src tests benchmarks studies docs examples
 
 chromium:  # the report is tested in a real browser
 	@command -v chromium >/dev/null || { SUDO=$$([ $$(id -u) = 0 ] || echo sudo); \

@@ -19,6 +19,12 @@ class Result:
     seed: int
     record: dict[str, Any]
 
+    @property
+    def label(self) -> str:
+        """The scale, and what differs from its protocol."""
+        asked, rounds = SCALES[self.scale].grid, self.record.get("grid_rounds")
+        return self.scale if rounds in (None, asked) else f"{self.scale}, rate after {rounds} rounds"
+
     def accuracy(self, round_of_stage2: int | None = None) -> float | None:
         """Top-1 test accuracy in per cent, at the end or after a round of stage 2."""
         if round_of_stage2 is None:
@@ -60,7 +66,7 @@ class Results:
         return [result for result in found if result.scale == best]
 
     def of_cell(self, cell: Cell) -> tuple[float, str, int] | None:
-        """Mean accuracy over seeds, scale and number of seeds; none if it was not run."""
+        """Mean accuracy over seeds, how it was run and number of seeds; none if it was not run."""
         found = self.of(cell.run)
         values = [v for r in found if (v := r.accuracy(cell.round)) is not None]
-        return (fmean(values), found[0].scale, len(values)) if values else None
+        return (fmean(values), found[0].label, len(values)) if values else None

@@ -1,0 +1,1 @@
+"""One-off experiments behind results/findings.md."""
