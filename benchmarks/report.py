@@ -80,11 +80,20 @@ def remarks(rows: list[Row]) -> list[str]:
             f"Plain: {row.plain_is}." if row.plain_is else "",
             f"Bound by {row.bound}." if row.bound else "",
             f"{row.note[0].upper()}{row.note[1:]}." if row.note else "",
+            details(row),
         ):
             if text:
                 said.setdefault(text, []).append(row.what)
     everything = len({row.what for row in rows})
     return ["", *(f"- {text}" + ("" if len(w) == everything else f" ({'; '.join(w)})") for text, w in said.items())]
+
+
+def details(row: Row) -> str:
+    """Further figures that have a name in words; others are for whoever reads the file."""
+    named = {name: value for name, value in row.detail.items() if " " in name and isinstance(value, int | float)}
+    return "; ".join(
+        f"{name}: {value:,.0f}" if value >= 100 else f"{name}: {value:.3g}" for name, value in named.items()
+    )
 
 
 if __name__ == "__main__":
