@@ -19,7 +19,7 @@ from fedtct.memory import free_bytes
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.privacy import draw_key, noisy_sums, noisy_update
 from fedtct.seeds import derive, generator
-from fedtct.tangent import Moments, Normaliser, Recipe, TangentMap, normalised
+from fedtct.tangent import Moments, Normaliser, Recipe, TangentMap, normalised, tangent_map
 from fedtct.tasks import Classification, Score, add
 from fedtct.training import (
     Correction,
@@ -280,7 +280,7 @@ class Silo:
 
     def _tangent_map(self, message: Message) -> TangentMap:
         recipe = Recipe(**{field: message[field] for field in Recipe._fields})
-        return TangentMap(self.spec, recipe, self.network.device)
+        return tangent_map(self.spec, recipe, self.network.device)
 
 
 class _Features:
@@ -293,7 +293,7 @@ class _Features:
     @classmethod
     def build(cls, silo: Silo, recipe: Recipe) -> "_Features":
         """Raw features are kept only where memory is plenty: computing them twice is better than not at all."""
-        tangents = TangentMap(silo.spec, recipe, silo.network.device)
+        tangents = tangent_map(silo.spec, recipe, silo.network.device)
         batches = _Batches(tangents, silo.x)
         room = RAW_SHARE * free_bytes(silo.network.device)
         raw = list(batches) if 4 * len(silo) * tangents.p <= room else batches

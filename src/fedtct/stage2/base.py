@@ -16,7 +16,7 @@ from fedtct.history import Checkpoint, Row, State
 from fedtct.least_squares import times
 from fedtct.session import Session, Stage, run_rounds
 from fedtct.stage2.inspection import inspect_steps
-from fedtct.tangent import Moments, Normaliser, Recipe, TangentMap, normalised
+from fedtct.tangent import Moments, Normaliser, Recipe, normalised, tangent_map
 from fedtct.tasks import Score
 
 STABLE_SHARE = 0.95  # of the step size at which steps begin to diverge; what lr="auto" takes
@@ -179,7 +179,7 @@ class LinearTest:
         self.test, self.score = session.test, session.spec.task.squared_score
         if self.test is None:
             return
-        tangents = TangentMap(session.spec, recipe, session.network.device)
+        tangents = tangent_map(session.spec, recipe, session.network.device)
         self.z = normalised(tangents.batches(self.test.x), len(self.test.y), normaliser)
 
     def __call__(self, state: State) -> Score | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -85,6 +86,16 @@ class TangentMap:
         """Raw features, one row a sample."""
         features = self.gradients(self.network.prepare(x))
         return nn.functional.normalize(features) if self.bounded else features
+
+
+def tangent_map(spec: NetworkSpec, recipe: Recipe, device: torch.device) -> TangentMap:
+    """The map, made once for silos of one process that ask for the same one after another: it takes a while."""
+    return _made_once(spec, recipe, device, recipe.parameters._version)
+
+
+@lru_cache(maxsize=1)  # tensors are told apart by identity, and by whether they were written to since
+def _made_once(spec: NetworkSpec, recipe: Recipe, device: torch.device, version: int) -> TangentMap:
+    return TangentMap(spec, recipe, device)
 
 
 def with_fresh_head(network: Network, seed: int) -> Network:
