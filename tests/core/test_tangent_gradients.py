@@ -8,13 +8,14 @@ from torch import nn
 from fedtct import FedtctError, tangent_features
 from fedtct.models import MODELS, build_module
 from fedtct.tangent import gradients
-from fedtct.tangent.gradients import NoRule, batch_that_fits, choose_method
+from fedtct.tangent.gradients import NoRule, batch_that_fits, why_not_by_layers
 
 VECTOR, SMALL_IMAGE = (12,), (2, 9, 8)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:There is a performance drop"),  # vmap has no rule for attention
     pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel"),
+    pytest.mark.filterwarnings("ignore:tangent features go the general way"),
 ]
 
 
@@ -249,7 +250,7 @@ def test_registered_models(name):
     module, x = randomised(build_module(name, shape, 3)), samples(shape)
     coordinates = some_coordinates(module, 2000)
     assert_right(module, x, coordinates)
-    assert choose_method(module, x[:1], coordinates) == "layers"
+    assert why_not_by_layers(module, x[:1], coordinates) is None
 
 
 def test_all_coordinates_of_a_network():
@@ -264,7 +265,7 @@ def test_own_models(model, share):
     module, x = randomised(model()), samples(SMALL_IMAGE)
     count = sum(p.numel() for p in module.parameters())
     coordinates = some_coordinates(module, int(share * count))
-    assert choose_method(module, x, coordinates) == ("layers" if model in BY_LAYERS else "func")
+    assert (why_not_by_layers(module, x, coordinates) is None) == (model in BY_LAYERS)
     assert_right(module, x, coordinates)
 
 
@@ -274,7 +275,7 @@ def test_embeddings(method, share):
     torch.manual_seed(0)
     module, x = Words().double(), torch.randint(7, (5, 3, 4))
     coordinates = some_coordinates(module, int(share * sum(p.numel() for p in module.parameters())))
-    assert choose_method(module, x, coordinates) == "layers"
+    assert why_not_by_layers(module, x, coordinates) is None
     assert_right(module, x, coordinates, method=method)
 
 
@@ -317,6 +318,20 @@ def test_rules_are_not_applied_where_they_do_not_hold(model):
     module = randomised(model())
     with pytest.raises(NoRule):
         tangent_features(module, samples(SMALL_IMAGE), some_coordinates(module, 50), method="layers")
+
+
+@pytest.mark.parametrize("model", BY_FUNC)
+def test_it_says_that_it_goes_the_general_way_and_why(model):
+    module, x = randomised(model()), samples(SMALL_IMAGE)
+    with pytest.warns(UserWarning, match="the general way, torch.func, which is slower: .+"):
+        tangent_features(module, x, some_coordinates(module, 50))
+
+
+def test_without_a_compiled_kernel_it_goes_the_general_way(monkeypatch):
+    module, x = randomised(Convolutions()), samples(SMALL_IMAGE)
+    monkeypatch.setattr(gradients, "fast_kernel", lambda device: gradients.plain_kernel)
+    with pytest.warns(UserWarning, match="with a C compiler, installing fedtct again"):
+        assert_right(module, x, some_coordinates(module, 50))
 
 
 @pytest.mark.parametrize("model", [Convolutions, Attention])

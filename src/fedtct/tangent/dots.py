@@ -9,7 +9,7 @@ from functools import cache, partial
 import torch
 from torch import Tensor
 
-GATHERED = 2**26  # products that the plain way holds at a time
+GATHERED = 2**24  # numbers that the plain way holds at a time
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,11 @@ def fast_kernel(device: str) -> Kernel:
 
 
 def plain_kernel(g: Tensor, x: Tensor, g_at: Tensor, x_at: Tensor, length: int, out: Tensor) -> None:
-    """In torch alone: gather the pieces, some at a time, and multiply."""
-    steps = torch.arange(length, device=g.device)
-    block = max(1, GATHERED // (len(g) * length))
-    for start in range(0, len(g_at), block):
-        part = slice(start, start + block)
-        out[:, part] = (g[:, g_at[part, None] + steps] * x[:, x_at[part, None] + steps]).sum(2)
+    """In torch alone, a sample at a time: a piece is a row of the array's overlapping windows."""
+    block = max(1, GATHERED // length)
+    for row, g_windows, x_windows in zip(out, g.unfold(1, length, 1), x.unfold(1, length, 1), strict=True):
+        for part, g_part, x_part in zip(row.split(block), g_at.split(block), x_at.split(block), strict=True):
+            part.copy_(torch.linalg.vecdot(g_windows[g_part], x_windows[x_part]))
 
 
 _C_NAMES = {torch.float32: "dots_float", torch.float64: "dots_double"}

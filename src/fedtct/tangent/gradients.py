@@ -1,6 +1,7 @@
 """Per-sample gradients of the first logit at sampled coordinates: the tangent features before normalising."""
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -13,7 +14,7 @@ from fedtct.errors import FedtctError
 from fedtct.memory import free_bytes
 from fedtct.models.network import evaluation_mode
 from fedtct.tangent.convolutions import fast_convolutions
-from fedtct.tangent.dots import Dots
+from fedtct.tangent.dots import Dots, fast_kernel, plain_kernel
 from fedtct.tangent.rules import Rule, rule_for
 
 BATCH = {"cpu": 64, "cuda": 512}  # samples whose activations are held at a time, if they fit
@@ -67,7 +68,12 @@ class SampledGradients:
     def prepare(self, x: Tensor) -> int:
         """Choose how to go about samples like these; how many are computed at a time."""
         if self.method == "auto" and len(x):
-            self.method = choose_method(self.model, x[:CHECKED], self.ascending)
+            reason = why_not_by_layers(self.model, x[:CHECKED], self.ascending)
+            self.method = "func" if reason else "layers"
+            if reason:
+                warnings.warn(
+                    f"tangent features go the general way, torch.func, which is slower: {reason}", stacklevel=2
+                )
         if self.batch is None and len(x):
             self.batch = batch_that_fits(self.model, x[:1], len(self.ascending))
         return self.batch or 1
@@ -79,21 +85,26 @@ class SampledGradients:
         return partial(_by_layers, pieces=_pieces(self.model, self.ascending))
 
 
-def choose_method(model: nn.Module, x: Tensor, coordinates: Tensor) -> str:
-    """ "layers" if the rules cover the model and give the right answer on some samples, else "func".
+def why_not_by_layers(model: nn.Module, x: Tensor, coordinates: Tensor) -> str | None:
+    """Why rules for layers cannot be used for this model; none if they cover it and are right on some samples.
 
-    Trying it out catches what cannot be seen from outside, such as a parameter that is also used by a function.
+    Trying them out catches what cannot be seen from outside, such as a parameter that is also used by a function.
     """
+    if fast_kernel(x.device.type) is plain_kernel:
+        return "there is no compiled kernel here; with a C compiler, installing fedtct again makes it"
+    coordinates = coordinates.sort().values
     with evaluation_mode(model), full_precision():
-        ascending = coordinates.sort().values
         size = (2, len(x), len(coordinates))
         fast, right = torch.empty(size, dtype=next(model.parameters()).dtype, device=x.device)
         try:
-            _by_layers(model, x, fast, _pieces(model, ascending))
-        except (NoRule, RuntimeError, TypeError, IndexError, AttributeError):
-            return "func"
-        _by_func(model, x, right, ascending)
-        return "layers" if bool((fast - right).norm() <= CHECK_TOLERANCE * right.norm()) else "func"
+            _by_layers(model, x, fast, _pieces(model, coordinates))
+        except NoRule as reason:
+            return str(reason)
+        except (RuntimeError, TypeError, IndexError, AttributeError) as error:
+            return f"rules for its layers do not apply ({str(error).splitlines()[0]})"
+        _by_func(model, x, right, coordinates)
+    exact = bool((fast - right).norm() <= CHECK_TOLERANCE * right.norm())
+    return None if exact else "rules for its layers miss a part of the gradient"
 
 
 def batch_that_fits(model: nn.Module, sample: Tensor, p: int) -> int:
