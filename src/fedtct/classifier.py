@@ -226,7 +226,7 @@ class TangentClassifier(Classifier):
         self._w = linear.w.to(device)
 
     def _batch_scores(self, x: Tensor) -> Tensor:
-        return torch.cat([self._normaliser(raw).to(self._w) @ self._w for raw in self.tangents.batches(x)])
+        return torch.cat([self._normaliser.scores(raw, self._w) for raw in self.tangents.batches(x)])
 
     def _tensors(self) -> dict[str, Tensor]:
         return {

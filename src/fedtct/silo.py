@@ -276,7 +276,7 @@ class Silo:
 
     def _linear_model(self, message: Message) -> Callable[[Tensor], Tensor]:
         tangents, normaliser = self._tangent_map(message), Normaliser(message["mean"], message["scale"])
-        return lambda x: normaliser(tangents(x)).to(message["w"]) @ message["w"]
+        return lambda x: normaliser.scores(tangents(x), message["w"])
 
     def _tangent_map(self, message: Message) -> TangentMap:
         recipe = Recipe(**{field: message[field] for field in Recipe._fields})

@@ -124,3 +124,12 @@ def test_float_data_is_used_as_it_is(convert):
     model = FedAvg("linear", rounds=0).fit([Silo(convert(x), y.numpy())]).model
     assert torch.equal(model.network.prepare(x.float()), x.float())
     assert torch.allclose(model.scores(convert(x)), model.network.module(x.float()))
+
+
+@quick
+@given(n=st.integers(1, 20), seed=SEEDS)
+def test_scores_are_those_of_the_normalised_features(n, seed):
+    z = features(n + 1, seed=seed).double()
+    normaliser, w = Normaliser.of(Moments.of(z)), torch.randn(6, 3, dtype=torch.float64)
+    expected = normaliser(z) @ w
+    assert torch.allclose(normaliser.scores(z, w), expected, rtol=1e-10, atol=1e-10)

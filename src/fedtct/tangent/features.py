@@ -171,6 +171,11 @@ class Normaliser(NamedTuple):
         result[:, -1] = 1
         return result
 
+    def scores(self, raw: Tensor, w: Tensor) -> Tensor:
+        """Normalised features times W, whose last row is the bias, without forming them; ``raw`` is written to."""
+        centred = raw.sub_(self.mean.to(raw)).to(w)
+        return torch.addmm(w[-1], centred, self.scale.to(w).unsqueeze(1) * w[:-1])
+
 
 def normalised(batches: Iterable[Tensor], samples: int, normaliser: Normaliser) -> Tensor:
     """Normalised features of many samples from batches of raw ones, with the column of ones.
