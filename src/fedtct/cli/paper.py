@@ -107,6 +107,38 @@ def report(
         print(path)
 
 
+@paper.command()
+def pack(
+    state: Annotated[Path, typer.Argument(help="where runs are kept to go on", metavar="STATE")],
+    carried: Annotated[Path, typer.Argument(help="a new folder", metavar="DIR")],
+) -> None:
+    """Copy runs into small files (15 MiB), to go on elsewhere.
+
+    \b
+    fedtct paper pack runs/paper carried
+    """
+    from fedtct.paper.carry import pack
+
+    print(
+        f"{len(pack(state, carried))} files in {carried}: fedtct paper unpack {carried} {state} makes them whole again"
+    )
+
+
+@paper.command()
+def unpack(
+    carried: Annotated[Path, typer.Argument(help="what pack wrote", metavar="DIR")],
+    state: Annotated[Path, typer.Argument(help="where runs are to be kept", metavar="STATE")],
+) -> None:
+    """Make runs whole again that were packed.
+
+    \b
+    fedtct paper unpack carried runs/paper
+    """
+    from fedtct.paper.carry import unpack
+
+    print(f"{len(unpack(carried, state))} files in {state}: fedtct paper run --state {state} goes on with them")
+
+
 def parts(part: str) -> dict[str, Run]:
     """The cells of a table or the curves of a figure, by name."""
     from fedtct.paper.figures import figures
