@@ -1,7 +1,12 @@
 """Products with features that may be stored in half precision, or in a file: some of them at a time."""
 
+from collections.abc import Iterator
+from functools import cache
+
 import torch
 from torch import Tensor
+
+from fedtct.kernels import works
 
 BLOCK = 2**25  # bytes of Z that are converted to the precision of the arithmetic at a time
 FEW_COLUMNS = 64  # up to which reading Z takes longer than multiplying
@@ -11,6 +16,8 @@ def times(z: Tensor, w: Tensor) -> Tensor:
     """Z·W in the precision of W."""
     if z.dtype == w.dtype:
         return z @ w
+    if _suits_kernel(z, w):
+        return _multiply(z, w, transposed=False)
     return torch.cat([rows.to(w.dtype) @ w for rows in z.split(_rows(z, w.dtype))])
 
 
@@ -26,11 +33,39 @@ def transposed_times(z: Tensor, r: Tensor) -> Tensor:
     """Zᵀ·R in the precision of R."""
     if z.dtype == r.dtype:
         return z.T @ r
+    if _suits_kernel(z, r):
+        return _multiply(z, r, transposed=True)
     result = r.new_zeros(z.shape[1], r.shape[1])
     size = _rows(z, r.dtype)
     for rows, part in zip(z.split(size), r.split(size), strict=True):
         result.addmm_(rows.to(r.dtype).T, part)
     return result
+
+
+def _suits_kernel(z: Tensor, b: Tensor) -> bool:
+    """Whether a GPU's tensor cores can do it: halves in rows that begin where its copy engine can."""
+    halves = z.is_cuda and z.dtype == torch.float16 and b.dtype == torch.float32
+    return halves and z.stride(1) == 1 and z.stride(0) % 8 == 0 and z.data_ptr() % 16 == 0 and _kernel_works(z.device)
+
+
+@cache
+def _kernel_works(device: torch.device) -> bool:
+    def cases() -> Iterator[tuple[Tensor, Tensor]]:
+        draws = torch.Generator().manual_seed(0)
+        z = torch.randn(140, 200, generator=draws).half().to(device)
+        for columns in (10, 80):
+            w = torch.randn(200, columns, generator=draws).to(device)
+            found = _multiply(z, w, transposed=False)
+            yield found, z.double() @ w.double()
+            yield _multiply(z, found, transposed=True), z.double().T @ found.double()
+
+    return works("products of stage 2", device, cases)
+
+
+def _multiply(z: Tensor, b: Tensor, *, transposed: bool) -> Tensor:
+    from fedtct.least_squares.products_triton import multiply
+
+    return multiply(z, b, transposed=transposed)
 
 
 def _rows(z: Tensor, dtype: torch.dtype, block: int = BLOCK) -> int:

@@ -5,8 +5,7 @@ several times as fast. Everything else goes its usual way.
 """
 
 import contextlib
-import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -14,17 +13,25 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from fedtct.kernels import works
+
 CHANNELS = 64  # the kernel's tiles: channels come in multiples
 
 
 def fast_convolutions(device: torch.device) -> contextlib.AbstractContextManager[object]:
     """Convolutions take the fast kernel for a while, on a GPU that has it."""
-    return _FastConvolutions() if device.type == "cuda" and _has_kernel(device) else contextlib.nullcontext()
+    return _FastConvolutions() if device.type == "cuda" and _kernel_works(device) else contextlib.nullcontext()
 
 
 @cache
-def _has_kernel(device: torch.device) -> bool:
-    return importlib.util.find_spec("triton") is not None and torch.cuda.get_device_capability(device) >= (8, 0)
+def _kernel_works(device: torch.device) -> bool:
+    def cases() -> Iterator[tuple[Tensor, Tensor]]:
+        draws = torch.Generator().manual_seed(0)
+        weight = torch.randn(CHANNELS, CHANNELS, 3, 3, generator=draws).to(device)
+        x = torch.randn(2, CHANNELS, 5, 4, generator=draws).to(device)
+        yield _convolve(x, weight, (1, 1)), torch.conv2d(x.double(), weight.double(), padding=1)
+
+    return works("convolutions of tangent features", device, cases)
 
 
 class _FastConvolutions(TorchFunctionMode):

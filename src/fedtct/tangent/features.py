@@ -15,6 +15,7 @@ from fedtct.seeds import generator
 from fedtct.tangent.gradients import CHECKED, SampledGradients
 
 HALF_FROM = 2**28  # bytes of float32 features from which on they are stored in half precision
+ROW = 64  # features: on a GPU rows begin at multiples of these, where its copy engine can reach them
 
 # Below these a feature is a constant with rounding errors: relative to its mean, and to the typical feature.
 CONSTANT_TO_MEAN = 1e-5
@@ -186,7 +187,8 @@ def normalised(batches: Iterable[Tensor], samples: int, normaliser: Normaliser) 
     size = (samples, len(normaliser.mean) + 1)
     device = normaliser.mean.device
     half = device.type == "cuda" or 4 * size[0] * size[1] >= HALF_FROM
-    result = roomy_empty(size, torch.float16 if half else torch.float32, device)
+    stride = -(-size[1] // ROW) * ROW if device.type == "cuda" else size[1]
+    result = roomy_empty((samples, stride), torch.float16 if half else torch.float32, device)[:, : size[1]]
     start = 0
     for raw in batches:
         result[start : start + len(raw)] = normaliser(raw)

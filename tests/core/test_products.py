@@ -1,0 +1,49 @@
+"""Products with half-precision features are those of float32, whoever computes them."""
+
+import os
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedtct.least_squares import products
+from fedtct.least_squares.products import times, times_both, transposed_times
+
+os.environ["TRITON_INTERPRET"] = "1"  # the GPU's kernel, interpreted: it is read when the kernel is imported
+SIZES = {"n": st.integers(1, 150), "p": st.integers(1, 300), "columns": st.sampled_from([1, 10, 20, 150])}
+few = settings(deadline=None, max_examples=8)
+
+
+def features(n: int, p: int) -> torch.Tensor:
+    """As a GPU holds them: in rows that begin at multiples of 64."""
+    return torch.randn(n, -(-p // 64) * 64, generator=torch.Generator().manual_seed(n + p)).half()[:, :p]
+
+
+def close(found: torch.Tensor, exact: torch.Tensor) -> bool:
+    return found.shape == exact.shape and bool((found - exact).norm() <= 1e-6 * (1e-30 + exact.norm()))
+
+
+@few
+@given(**SIZES, magnitude=st.sampled_from([0.0, 1e-12, 1.0, 1e12]))
+@pytest.mark.parametrize("kernel", [False, True], ids=["plain", "triton"])
+def test_they_are_the_products(kernel, n, p, columns, magnitude):
+    z, draws = features(n, p), torch.Generator().manual_seed(0)
+    w, r = (magnitude * torch.randn(rows, columns, generator=draws) for rows in (p, n))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "_suits_kernel", lambda z, b: kernel)
+        assert close(times(z, w), z.double() @ w.double())
+        assert close(transposed_times(z, r), z.double().T @ r.double())
+
+
+def test_a_long_sum_is_shared_by_programs(monkeypatch):
+    monkeypatch.setattr(products, "_suits_kernel", lambda z, b: True)
+    z, w = features(3, 5000), torch.randn(5000, 2, generator=torch.Generator().manual_seed(0))
+    assert close(times(z, w), z.double() @ w.double())
+
+
+@pytest.mark.parametrize("columns", [1, products.FEW_COLUMNS + 1])
+def test_two_products_at_once_are_two_products(columns):
+    z, a, b = torch.randn(4, 6), torch.randn(6, columns), torch.randn(6, columns)
+    for found, factor in zip(times_both(z, a, b), (a, b), strict=True):
+        torch.testing.assert_close(found, z @ factor)
