@@ -123,6 +123,25 @@ def test_out_of_time_goes_on_later(tmp_path, done):
     assert curve(later) == curve(finished)
 
 
+@pytest.mark.parametrize(
+    ("option", "recorded", "label"),
+    [
+        ({"grid_rounds": 1}, {"grid_rounds": 1}, "tiny, rate after 1 rounds"),
+        ({"lr": 0.03}, {"lr_given": 0.03}, "tiny, rate 0.03 without a choice"),
+        ({}, {"grid_rounds": 2}, "tiny"),
+    ],
+    ids=["earlier", "given", "as the scale says"],
+)
+def test_how_a_rate_was_chosen_is_told(option, recorded, label, tmp_path):
+    run = Train("fashion-mnist", "simple-cnn", "random", "classes:2", "fedavg")
+    runner = Runner(tmp_path / "s", tmp_path / "r", scale="tiny", commit="test", **option)
+    runner.run([run])
+    record = json.loads(runner.result(run).read_text())
+    assert recorded.items() <= record.items()
+    assert record["config"]["lr"] == option.get("lr", record["config"]["lr"])
+    assert [result.label for result in Results(tmp_path / "r").of(run)] == [label]
+
+
 def test_unknown_names_are_refused(tmp_path):
     with pytest.raises(FedtctError, match="there is no 'table10'"):
         cells("table10")

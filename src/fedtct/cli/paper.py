@@ -60,6 +60,7 @@ def run(
     seeds: Annotated[int, typer.Option(help="how many seeds", metavar="N")] = 1,
     minutes: Annotated[float, typer.Option(help="stop after so long, saved", metavar="N")] = float("inf"),
     grid_rounds: Annotated[int, typer.Option(help="choose rates after N rounds [0: a fifth]", metavar="N", min=0)] = 0,
+    lr: Annotated[float, typer.Option(help="this rate, without a choice [0: choose]", metavar="LR", min=0)] = 0.0,
     imagenet: Annotated[str, typer.Option(help="ImageNet ResNet-18 state dict", metavar="FILE")] = "",
     state: Annotated[Path, typer.Option(help="where runs are kept to go on", metavar="DIR")] = Path("runs/paper"),
     results: ResultsDir = RESULTS,
@@ -80,7 +81,7 @@ def run(
     with stoppable(screen, None, shlex.join(["fedtct", *sys.argv[1:]])), screen:
         for seed in range(seeds):
             more: dict[str, Any] = {"minutes": minutes, "scale": scale, "seed": seed, "imagenet": imagenet}
-            more["grid_rounds"] = grid_rounds
+            more |= {"grid_rounds": grid_rounds, "lr": lr}
             try:
                 Runner(state, results, watch=screen.watch, **more).run(wanted)
             except OutOfTime:

@@ -22,6 +22,8 @@ class Result:
     @property
     def label(self) -> str:
         """The scale, and what differs from its protocol."""
+        if "lr_given" in self.record:
+            return f"{self.scale}, rate {self.record['lr_given']:g} without a choice"
         asked, rounds = SCALES[self.scale].grid, self.record.get("grid_rounds")
         return self.scale if rounds in (None, asked) else f"{self.scale}, rate after {rounds} rounds"
 

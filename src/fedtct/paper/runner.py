@@ -82,7 +82,8 @@ class PaperRun(RunFolder):
 class Runner:
     """Works in ``state``, writes a file a finished run to ``results``, stops after ``minutes``.
 
-    ``grid_rounds`` chooses learning rates after other rounds than the scale does; the result says after how many.
+    ``grid_rounds`` chooses learning rates after other rounds than the scale does, ``lr`` takes that one without a
+    choice; the result says so.
     """
 
     def __init__(
@@ -96,12 +97,13 @@ class Runner:
         commit: str | None = None,
         imagenet: str = "",
         grid_rounds: int = 0,
+        lr: float = 0.0,
         watch: Watch | None = None,
     ) -> None:
         if scale not in SCALES:
             raise FedtctError(f"unknown scale '{scale}'. Known: {', '.join(SCALES)}")
         self.state, self.results, self.scale, self.seed, self.commit = state, results, SCALES[scale], seed, commit
-        self.imagenet, self.watch = imagenet, watch
+        self.imagenet, self.lr, self.watch = imagenet, lr, watch
         if grid_rounds:
             self.scale = replace(self.scale, grid=grid_rounds)
         self.deadline = time.monotonic() + 60 * minutes
@@ -135,6 +137,8 @@ class Runner:
 
     def _grid(self, run: Train) -> tuple[dict[float, float], dict[str, Any]]:
         """Every learning rate's accuracy on held-out samples after a part of the rounds, and a record of it."""
+        if self.lr:
+            return {self.lr: 0.0}, {"lr_given": self.lr}
         if len(run.rates) == 1:
             return {run.rates[0]: 0.0}, {}
         scores = {}
@@ -194,14 +198,15 @@ class Runner:
         weights = self._exported(run.network) if run.trained else ""
         network = replace(run.network, method=run.name, split="pooled")
         more = {"method": "centralized", "trainable": f"last:{run.layers}", "init_weights": weights}
-        configs = {lr: self._config(network, lr, **more) for lr in network.rates}
+        configs = {lr: self._config(network, lr, **more) for lr in ([self.lr] if self.lr else network.rates)}
         scores = {}
         for lr, config in configs.items():
             rows = read_rows(self._advance(network, lr, config.rounds[0], config))
             scores[lr] = rows[-1].holdout_accuracy or 0.0
         best = max(scores, key=lambda lr: scores[lr])
         grid = {f"{lr:.4g}": round(score, 5) for lr, score in scores.items()}
-        self._write(run, self._advance(network, best, configs[best].rounds[0], configs[best]), {"grid": grid})
+        choice = {"lr_given": self.lr} if self.lr else {"grid": grid}
+        self._write(run, self._advance(network, best, configs[best].rounds[0], configs[best]), choice)
 
     def _exported(self, run: Train) -> str:
         """The state dict that a network ended with, as a file."""
