@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtct.least_squares import products
-from fedtct.least_squares.products import times, times_both, transposed_times
+from fedtct.least_squares.products import inner, outer, times, times_both, transposed_times
 
 os.environ["TRITON_INTERPRET"] = "1"  # the GPU's kernel, interpreted: it is read when the kernel is imported
 SIZES = {"n": st.integers(1, 150), "p": st.integers(1, 300), "columns": st.sampled_from([1, 10, 20, 150])}
@@ -34,6 +34,18 @@ def test_they_are_the_products(kernel, n, p, columns, magnitude):
         patch.setattr(products, "_suits_kernel", lambda z, b: kernel)
         assert close(times(z, w), z.double() @ w.double())
         assert close(transposed_times(z, r), z.double().T @ r.double())
+
+
+@few
+@given(n=st.integers(1, 60), p=st.integers(1, 60), narrowest=st.integers(1, 20))
+def test_gram_matrices_are_symmetric_products(n, p, narrowest):
+    z = features(n, p)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(products, "NARROWEST", narrowest)
+        pairs = [(outer(z, torch.float32), z), (inner(z, torch.float32), z.T)]
+    for found, a in pairs:
+        assert close(found, a.double() @ a.double().T)
+        assert torch.equal(found, found.T)
 
 
 def test_a_long_sum_is_shared_by_programs(monkeypatch):
