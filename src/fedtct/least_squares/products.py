@@ -16,10 +16,10 @@ FEW_COLUMNS = 64  # up to which reading Z takes longer than multiplying
 def times(z: Tensor, w: Tensor) -> Tensor:
     """Z·W in the precision of W."""
     if z.dtype == w.dtype:
-        return z @ w
+        return _product(z, w)
     if _suits_kernel(z, w):
         return _multiply(z, w, transposed=False)
-    return torch.cat([rows.to(w.dtype) @ w for rows in z.split(_rows(z, w.dtype))])
+    return torch.cat([_product(rows.to(w.dtype), w) for rows in z.split(_rows(z, w.dtype))])
 
 
 def times_both(z: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
@@ -33,14 +33,21 @@ def times_both(z: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
 def transposed_times(z: Tensor, r: Tensor) -> Tensor:
     """Zᵀ·R in the precision of R."""
     if z.dtype == r.dtype:
-        return z.T @ r
+        return _product(z.T, r)
     if _suits_kernel(z, r):
         return _multiply(z, r, transposed=True)
     result = r.new_zeros(z.shape[1], r.shape[1])
     size = _rows(z, r.dtype)
     for rows, part in zip(z.split(size), r.split(size), strict=True):
-        result.addmm_(rows.to(r.dtype).T, part)
+        result += _product(rows.to(r.dtype).T, part)
     return result
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """A·B. A narrow B is better taken from the left on a processor, whose kernels go by columns of the result."""
+    if a.is_cuda or b.shape[1] > FEW_COLUMNS:
+        return a @ b
+    return (b.T.contiguous() @ a.T).T.contiguous()
 
 
 def _suits_kernel(z: Tensor, b: Tensor) -> bool:
