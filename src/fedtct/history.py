@@ -23,8 +23,9 @@ class Row:
 
     Accuracies are shares from 0 to 1. Train scores are the silos' own, on the data they train on; a silo's accuracy is
     on what it held out, or on its training data if it holds nothing out. Bytes are the mean silo's, up and down;
-    ``silo_bytes_…`` are those of the ``silos`` that answered. A regression has R² in place of accuracies, and the root
-    mean squared error; its losses are mean squared errors.
+    ``silo_bytes_…`` are of the ``silos`` that answered, accuracies of silos are of those in ``rated_by``, who answered
+    the next question. A regression has R² in place of accuracies, and the root mean squared error; its losses are mean
+    squared errors.
     """
 
     stage: str
@@ -50,6 +51,7 @@ class Row:
     train_rmse: float | None = None
     test_rmse: float | None = None
     holdout_rmse: float | None = None
+    rated_by: tuple[str, ...] = ()
 
     @property
     def regression(self) -> bool:
@@ -79,6 +81,7 @@ class Row:
             every = tuple(getattr(score, kind) for score in own)
             worst = min((value for value in every if value == value), default=math.nan)  # R² may be no number
             values |= {f"worst_silo_{kind}": worst, "silo_r2s" if numbers else "silo_accuracies": every}
+            values["rated_by"] = replies.cost.silos if replies else ()
         return cls(stage, number, **vars(cost), **values)
 
 

@@ -1,6 +1,7 @@
 """What leaves a silo, as the dry run tells it, is what does."""
 
 import pytest
+import torch
 from flower_helpers import InlineGrid, parts
 
 from fedtct.cli import main
@@ -38,3 +39,11 @@ def test_dry_run_prints_a_table_and_starts_nothing(tmp_path, capsys):
     assert "s float64[231], t float64[21×10]" in told
     assert "the sum of features of each class" in told
     assert main(["deploy", "run", str(app), "--dry-run", "--shape", "large"]) == 2
+
+
+def test_a_dry_run_solves_nothing(monkeypatch):
+    """The server's solution takes d³ operations, and of made-up samples nobody needs it."""
+    monkeypatch.setattr(torch.linalg, "eigh", lambda matrix: pytest.fail("the dry run solves a ridge regression"))
+    config = RunConfig.of(**SETTINGS, method="tct", stage2="ridge", ridge="holdout", holdout=0.5, rounds=(1, 1))
+    told = {line.question: line for line in messages(config, (1, 8, 8), 10)}
+    assert told["assess"].down["w"].shape == (9, 101, 10)

@@ -1,6 +1,5 @@
 """fedtct deploy: a federation across machines, on Flower: keys, the app folder, starting and checking."""
 
-import subprocess
 import time
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,7 @@ from fedtct.cli.flower import need_flower
 from fedtct.cli.help import Commands
 from fedtct.cli.output import next_free, print_messages, print_summary
 from fedtct.cli.screen import Screen
-from fedtct.cli.stopping import INTERRUPTED
+from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
 
 deploy = Commands(help="Across machines, on Flower. For example: fedtct deploy up")
@@ -72,7 +71,7 @@ def server(
     from fedtct.deploy import processes
     from fedtct.deploy.keys import split_address
 
-    link = subprocess.Popen(processes.superlink(folder), env=processes.environment(folder / "flwr"))
+    link = processes.start(processes.superlink(folder), folder / "flwr")
     try:
         processes.wait_for_port(split_address(processes.address_of(folder))[1], 60, link)
         for name in processes.register(folder):
@@ -98,7 +97,7 @@ def silo(file: SiloFile) -> None:
     config.load()  # better an error here than at the server
     while True:
         command = processes.supernode(config, file, processes.free_port())
-        node = subprocess.Popen(command, env=processes.environment(config.folder / "flwr"), cwd=config.folder)
+        node = processes.start(command, config.folder / "flwr", config.folder)
         if processes.attend(node) == 0:
             return
         print(f"fedtct: the connection to {config.server} ended; again in {AGAIN_SECONDS:g} s", flush=True)
@@ -153,42 +152,67 @@ def run(
             raise FedtctError(f"shape must be whole numbers such as 3,32,32, not '{shape}'") from error
         print_messages(messages(config, sizes, classes, settings.wire == "fp16"), config.promise())
         return
-    places = {"out": out, "resume": resume}
-    command = processes.submit(server, app, {k: str(v.absolute()) for k, v in places.items() if v is not None})
-    go_on = f"fedtct deploy run {app} --server {server} --resume {resume or out or settings.out}"
-    try:
-        finished = processes.follow(command, server / "flwr", lambda line: print(line, flush=True))
-    except KeyboardInterrupt:
-        screen = Screen()
-        screen.say(f"fedtct: no longer looking on: the run goes on at the server. If it stops there: {go_on}")
-        raise typer.Exit(INTERRUPTED) from None
+    folder = _folder_of_the_run(Path(settings.out), out, resume)
+    command = processes.submit(server, app, {"resume" if resume else "out": str(folder.absolute())})
+    screen = Screen()
+    with stoppable(screen, None, f"fedtct deploy run {app} --server {server} --resume {folder}"), screen:
+        screen.wait("waiting for the server and its silos")
+        watcher = screen.watch(config.method, config)
+        finished = processes.follow(command, server / "flwr", screen.say, watcher)
     if not finished:
         raise typer.Exit(1)
+    _print_result(folder)
+
+
+def _folder_of_the_run(default: Path, out: Path | None, resume: Path | None) -> Path:
+    """The folder a run goes to or goes on in, refused here if the server would refuse it."""
+    from fedtct.runs.folder import RunFolder, free_folder
+
+    if resume is None:
+        return free_folder(out or default)
+    if out is not None:
+        raise FedtctError(f"--resume goes on in {resume}: leave out --out")
+    return RunFolder.read(resume).path
+
+
+def _print_result(folder: Path) -> None:
+    from fedtct.report.page.write import REPORT
+    from fedtct.runs.folder import METRICS, RunFolder
+    from fedtct.runs.summary import Summary
+
+    page = folder / REPORT
+    print_summary(Summary.of(RunFolder.read(folder)), False, page if page.is_file() else folder / METRICS)
 
 
 @deploy.command()
 def up(
-    local: Annotated[int, typer.Option(help="how many silos to start here", metavar="N")] = 3,
-    rounds: Annotated[int, typer.Option(help="rounds of stage 1", metavar="N")] = 3,
+    local: Annotated[int | None, typer.Option(help="how many silos to start here [3]", metavar="N")] = None,
+    rounds: Annotated[int | None, typer.Option(help="rounds of stage 1 [3]", metavar="N")] = None,
     out: Annotated[Path | None, typer.Option(help="the new folder [under runs/]", metavar="DIR")] = None,
+    resume: Annotated[Path | None, typer.Option(help="go on with what was stopped here", metavar="DIR")] = None,
 ) -> None:
     """See it work on this machine: a server, silos, TLS, keys, and TCT across them.
 
     \b
     fedtct deploy up --local 3
     """
-    from fedtct.deploy.demo import run_demo
-    from fedtct.report.page.write import REPORT
-    from fedtct.runs.folder import RunFolder, free_folder
-    from fedtct.runs.summary import Summary
-
+    if resume is not None and (local, rounds, out) != (None, None, None):
+        raise FedtctError(f"--resume goes on in {resume}, as it was begun: leave out other options")
+    local, rounds = 3 if local is None else local, 3 if rounds is None else rounds
     if local < 1 or rounds < 1:
         raise FedtctError("up needs at least one silo and one round")
     screen = Screen()
-    folder = free_folder(out or next_free(Path("runs/deploy-demo")))
-    try:
-        run = run_demo(folder, local, rounds, screen.say)
-    except KeyboardInterrupt:
-        screen.say(f"fedtct: stopped, server and silos too; `fedtct deploy up` begins anew, {folder} may be deleted")
-        raise typer.Exit(INTERRUPTED) from None
-    print_summary(Summary.of(RunFolder.resume(run)), False, run / REPORT)
+    screen.wait("getting ready")
+    with screen:
+        from fedtct.deploy.demo import prepare_demo, run_demo
+        from fedtct.deploy.processes import as_ctrl_c
+        from fedtct.runs.config import RunConfig
+        from fedtct.runs.folder import free_folder
+
+        folder = resume or free_folder(out or next_free(Path("runs/deploy-demo")))
+        if resume is None:
+            prepare_demo(folder, local, rounds)
+        watcher = screen.watch("tct", RunConfig())
+        with stoppable(screen, folder, f"fedtct deploy up --resume {folder}"), as_ctrl_c():
+            run = run_demo(folder, screen.say, watcher)
+    _print_result(run)

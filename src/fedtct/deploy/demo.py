@@ -10,6 +10,8 @@ from fedtct.data import load_dataset, partition
 from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.local import LocalDeployment
 from fedtct.errors import FedtctError
+from fedtct.runs.folder import CONFIG, write_text
+from fedtct.runs.watcher import Watcher
 
 SETTINGS = """dataset = "digits"
 split = "classes:{classes}"
@@ -30,27 +32,34 @@ wait = 120
 """
 
 
-def run_demo(folder: Path, silos: int, rounds: int, say: Callable[[str], None]) -> Path:
-    """Start everything, run, stop everything; returns the run's folder."""
-    folder = folder.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
+def prepare_demo(folder: Path, silos: int, rounds: int) -> None:
+    """Deal the data, and write down what is to be run."""
     digits = load_dataset("digits")
-    data = {}
     classes = max(2, -(-digits.num_classes // silos))  # as few a silo as will do
     for index, part in enumerate(partition(digits.train.y, silos, f"classes:{classes}", seed=0)):
-        name = f"silo-{index}"
-        data[name] = str(write_npz(folder / "data" / f"{name}.npz", digits.train.x[part], digits.train.y[part]))
-    test = write_npz(folder / "data" / "test.npz", *digits.test)
-    app, out = make_app(folder / "app"), folder / "run"
-    settings = SETTINGS.format(classes=classes, silos=silos, rounds=rounds, out=str(out), test=str(test))
-    (app / RUN).write_text(settings, encoding="utf-8")
-    say(f"starting a server and {silos} silos on this machine, with TLS and a key for each")
+        write_npz(folder / "data" / f"silo-{index}.npz", digits.train.x[part], digits.train.y[part])
+    test = write_npz(folder.absolute() / "data" / "test.npz", *digits.test)
+    settings = SETTINGS.format(
+        classes=classes, silos=silos, rounds=rounds, out=str(folder.absolute() / "run"), test=str(test)
+    )
+    write_text(make_app(folder / "app") / RUN, settings)
+
+
+def run_demo(folder: Path, say: Callable[[str], None], watcher: Watcher) -> Path:
+    """Start everything, run or go on, stop everything; returns the run's folder."""
+    folder = folder.absolute()
+    if not (folder / "app" / RUN).is_file():
+        raise FedtctError(f"{folder} is not what fedtct deploy up makes: there is no app in it")
+    data = {file.stem: str(file) for file in (folder / "data").glob("silo-*.npz")}
+    run = folder / "run"
+    say(f"starting a server and {len(data)} silos on this machine, with TLS and a key for each")
     with LocalDeployment(folder / "federation", data) as federation:
         say(f"the server listens on 127.0.0.1:{federation.port}; the run starts")
-        finished = federation.run(app, {}, say)
+        begun = {"resume": str(run)} if (run / CONFIG).is_file() else {}
+        finished = federation.run(folder / "app", begun, say, watcher)
     if not finished:
         raise FedtctError(f"the run did not finish: the logs under {folder / 'federation'} say more")
-    return out
+    return run
 
 
 def write_npz(path: Path, x: Tensor, y: Tensor) -> Path:

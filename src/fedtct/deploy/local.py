@@ -1,13 +1,14 @@
 """A whole federation on this machine: a SuperLink and SuperNodes on loopback, with TLS and keys as in earnest."""
 
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 
 from fedtct.deploy import processes
 from fedtct.deploy.keys import make_keys
 from fedtct.deploy.silo_config import SiloConfig
+from fedtct.runs.watcher import Watcher
 
 START_SECONDS = 60.0
 
@@ -15,16 +16,20 @@ START_SECONDS = 60.0
 class LocalDeployment:
     """Processes under ``folder``: ``server/``, and a folder for each silo with its silo.toml and log.
 
-    ``data`` says where each silo's data is.
+    ``data`` says where each silo's data is. A federation that was there before is taken up again: silos have their
+    caches, and the server knows nothing of earlier runs.
     """
 
     def __init__(self, folder: Path, data: Mapping[str, str]) -> None:
         self.folder, self.server = folder.absolute(), folder.absolute() / "server"
         self.port = processes.free_port()
-        make_keys(self.folder, list(data), f"127.0.0.1:{self.port}")
-        for name, where in data.items():
-            file = self.silo_file(name)
-            file.write_text(file.read_text().replace('data = "data.npz"', f"data = {where!r}"))
+        address = f"127.0.0.1:{self.port}"
+        if (self.server / "address").is_file():
+            self._move(data, address)
+        else:
+            make_keys(self.folder, list(data), address)
+            for name, where in data.items():
+                replace_text(self.silo_file(name), 'data = "data.npz"', f"data = {where!r}")
         self.link: subprocess.Popen[bytes] | None = None
         self.nodes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -67,22 +72,34 @@ class LocalDeployment:
                 command, env=processes.environment(self.server / "flwr"), stdout=output, stderr=subprocess.STDOUT
             )
 
-    def run(self, app: Path, settings: Mapping[str, str], tell: Callable[[str], None]) -> bool:
-        """Run to the end; ``tell`` hears how it goes. Returns whether the run finished."""
-        return processes.follow(processes.submit(self.server, app, settings), self.server / "flwr", tell)
+    def run(
+        self,
+        app: Path,
+        settings: Mapping[str, str],
+        tell: Callable[[str], None],
+        watcher: Watcher | None = None,
+    ) -> bool:
+        """Run to the end; ``tell`` hears what the server says. Returns whether the run finished."""
+        return processes.follow(processes.submit(self.server, app, settings), self.server / "flwr", tell, watcher)
 
     def close(self) -> None:
         """End everything."""
         link = [self.link] if self.link else []
         processes.stop([*self.nodes.values(), *link])
 
+    def _move(self, silos: Iterable[str], address: str) -> None:
+        """To another port, as the old one may be taken; Flower's memory of silos that are gone would bar new ones."""
+        before = processes.address_of(self.server)
+        for file in (self.server / "address", *map(self.silo_file, silos)):
+            replace_text(file, before, address)
+        for path in (*self.server.glob("superlink.db*"), self.server / "flwr" / "registered"):
+            path.unlink(missing_ok=True)
+
     def _start(self, command: list[str], folder: Path, log: str) -> "subprocess.Popen[bytes]":
         with (folder / log).open("ab") as output:
-            return subprocess.Popen(
-                command,
-                cwd=folder,
-                env=processes.environment(folder / "flwr"),
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            return processes.start(command, folder / "flwr", folder, output)
+
+
+def replace_text(file: Path, old: str, new: str) -> None:
+    """Put another text in the place of one."""
+    file.write_text(file.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")

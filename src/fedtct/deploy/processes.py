@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -9,14 +10,19 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from fedtct.deploy.keys import split_address
+from fedtct.deploy.log_lines import SAYS, hear
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
+from fedtct.runs.watcher import Watcher
 
-CONNECTION, SAYS = "fedtct", "fedtct: "
+CONNECTION = "fedtct"
+STARTED = re.compile(r"started run (\d+)")
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -132,47 +138,81 @@ def wait_for_port(port: int, seconds: float, process: "subprocess.Popen[bytes]")
     raise FedtctError(f"the server did not start on port {port}: its log says why")
 
 
+def start(command: list[str], home: Path, folder: Path | None = None, output: Any = None) -> "subprocess.Popen[bytes]":
+    """Start one of Flower's processes as the first of a group, so that ending it ends all that it starts."""
+    return subprocess.Popen(
+        command, env=environment(home), cwd=folder, stdout=output, stderr=output, start_new_session=True
+    )
+
+
 def attend(process: "subprocess.Popen[bytes]") -> int:
     """Wait for a process, and end it when this one is told to end; returns its exit code."""
+    with as_ctrl_c():
+        try:
+            return process.wait()
+        finally:
+            stop([process])
+
+
+@contextmanager
+def as_ctrl_c() -> Iterator[None]:
+    """Being told to end, or losing one's terminal, is as good as Ctrl-C: what was started is ended too."""
 
     def leave(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, leave)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    heeded = [number for number, handler in before.items() if handler != signal.SIG_IGN]  # not under nohup
+    for number in heeded:
+        signal.signal(number, leave)
     try:
-        return process.wait()
+        yield
     finally:
-        stop([process])
-        signal.signal(signal.SIGTERM, before)
+        for number in heeded:
+            signal.signal(number, before[number])
 
 
-def follow(command: list[str], home: Path, tell: Callable[[str], None]) -> bool:
-    """Run a command that shows how a run goes; ``tell`` hears what fedtct says. Returns whether the run finished.
+def follow(command: list[str], home: Path, tell: Callable[[str], None], watcher: Watcher | None = None) -> bool:
+    """Run a command that shows how a run goes; ``tell`` hears what the server says. Returns whether the run finished.
 
-    Flower's command line ends well even if the run did not, so what the server said last counts.
+    Flower's command line ends well even if the run did not, so what the server said last counts. After Ctrl-C the run
+    is stopped at the server too: else it would go on, and going on with it would be a second one.
     """
     process = subprocess.Popen(
-        command, env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        command, env=_talking(home), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     )
     assert process.stdout is not None
-    said, rest = [""], deque[str](maxlen=30)
-    for line in process.stdout:
-        if line.startswith(SAYS):
-            said.append(line.strip())
-            tell(said[-1])
-        else:
-            rest.append(line.rstrip())
-    process.wait()
-    if finished := said[-1].startswith(f"{SAYS}finished"):
-        return finished
-    if not said[-1].startswith(f"{SAYS}stopped"):  # something else went wrong: Flower tells what
+    last, number, rest = "", "", deque[str](maxlen=30)
+    try:
+        for line in process.stdout:
+            if hear(line, watcher or Watcher()):
+                continue
+            if not line.startswith(SAYS):
+                rest.append(line.rstrip())
+                number = started[1] if (started := STARTED.search(line)) else number
+                continue
+            last = line.strip()
+            if not last.startswith(f"{SAYS}finished"):
+                tell(last)
+    except KeyboardInterrupt:
+        if number:
+            subprocess.run(flwr("stop", number, CONNECTION), env=environment(home), capture_output=True)
+        raise
+    finally:
+        stop([process])
+    if not last.startswith((f"{SAYS}finished", f"{SAYS}stopped")):  # something else went wrong: Flower tells what
         for line in rest:
             tell(line)
-    return False
+    return last.startswith(f"{SAYS}finished")
 
 
-def stop(processes: Sequence["subprocess.Popen[bytes]"], seconds: float = 15.0) -> None:
-    """End processes, gently at first."""
+def _talking(home: Path) -> dict[str, str]:
+    """The environment of a command whose every line is wanted at once."""
+    return environment(home) | {"PYTHONUNBUFFERED": "1"}
+
+
+def stop(processes: Sequence["subprocess.Popen[Any]"], seconds: float = 15.0) -> None:
+    """End processes, gently at first, and then all that is left of what they started."""
     for process in processes:
         process.terminate()
     deadline = time.monotonic() + seconds
@@ -182,6 +222,8 @@ def stop(processes: Sequence["subprocess.Popen[bytes]"], seconds: float = 15.0) 
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        with suppress(ProcessLookupError):  # nothing is left, or it was not started as the first of a group
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _program(name: str) -> list[str]:

@@ -13,18 +13,17 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedtct.classifier import Fit
 from fedtct.data.sources import read_samples
-from fedtct.deploy.processes import SAYS
+from fedtct.deploy.log_lines import Speaker, say
 from fedtct.errors import FedtctError
 from fedtct.federation.exchange import Terms
 from fedtct.federation.flower import FlowerFederation
-from fedtct.history import Checkpoint, Row
+from fedtct.history import Checkpoint
 from fedtct.importing import is_function_name
 from fedtct.report.page import write_report
 from fedtct.report.page.write import REPORT
 from fedtct.runs.config import RunConfig, check_names, parse_toml
 from fedtct.runs.findings import CLASSES, confusion
 from fedtct.runs.folder import RunFolder, write_text
-from fedtct.runs.watcher import Watcher
 from fedtct.tasks import Regression
 
 KEY, SILOS = "flower-run", "silos.jsonl"
@@ -104,24 +103,6 @@ class ServerFolder(RunFolder):
                 file.write(json.dumps({"time": round(time.time(), 3)} | record) + "\n")
 
 
-class Speaker(Watcher):
-    """Tells in the server's log how a run goes."""
-
-    rounds = 0
-
-    def begin(self, stage: str, rounds: int, done: int) -> None:
-        """A stage begins."""
-        self.rounds = rounds
-        say(f"{stage}: {rounds} rounds" + (f", {done} of them done" if done else ""))
-
-    def record(self, row: Row) -> None:
-        """A row is complete."""
-        scores = {name: row.rating(name) for name in ("test", "train")}
-        show = "{} R² {:.3f}".format if row.regression else "{} {:.1%}".format
-        parts = [show(name, value) for name, value in scores.items() if value is not None]
-        say("  ".join([f"{row.stage} round {row.round} of {self.rounds}", *parts, f"{row.seconds:.1f} s"]))
-
-
 def server_app(settings: Path) -> ServerApp:
     """A Flower app that runs what ``settings`` describe; `flwr run -c` may override them, or resume a run."""
     app = ServerApp()
@@ -155,6 +136,7 @@ def serve(grid: Grid, config: RunConfig, server: ServerConfig, resume: str = "")
         say(promise)
     own_model = config.model if is_function_name(config.model) else ""
     federation = FlowerFederation(grid, folder.key(), server.terms(config.silos), folder.note, own_model)
+    federation.on_reply = folder.watcher.reply
     test = test_data(server, config)
     fit = config.build(server.num_classes or None).fit(federation, test=test, journal=folder)
     if test is not None and not isinstance(fit.model.spec.task, Regression):
@@ -172,8 +154,3 @@ def serve(grid: Grid, config: RunConfig, server: ServerConfig, resume: str = "")
 def test_data(server: ServerConfig, config: RunConfig) -> tuple[Any, Any] | None:
     """The server's own test data, if it has any."""
     return read_samples(Path(server.test), config.target, config.task, config.image_size) if server.test else None
-
-
-def say(text: str) -> None:
-    """A line in the server's log."""
-    print(SAYS + text, flush=True)

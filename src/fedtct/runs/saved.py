@@ -107,7 +107,7 @@ def _training(run: RunFolder) -> list[str]:
         f"- **{metric.capitalize() if metric == 'accuracy' else metric}:** {told}",
     ]
     split = run.finding("split") or {}
-    names = [silo["name"] for silo in split.get("silos", [])]
+    names = [silo["name"] for silo in split.get("silos", [])] or list(last.rated_by)
     every = last.silo_r2s if summary.regression else last.silo_accuracies
     if every:
         names = names if len(names) == len(every) else [f"silo {k}" for k in range(len(every))]

@@ -46,6 +46,7 @@ class Convexified:
     normaliser: Normaliser
     largest_eigenvalues: list[float]  # of each silo's Hessian
     shares: list[float]  # of each silo in the samples
+    silos: tuple[str, ...]  # their names
     test: LinearTest
 
 
@@ -63,7 +64,8 @@ def convexify(session: Session, recipe: Recipe) -> Convexified:
             journal.record(Row.of("convexify", number, replies.cost, None, None))
         journal.save("convexify", Checkpoint(2, {}, finished=True))
     test = LinearTest(session, recipe, normaliser)
-    return Convexified(normaliser, prepared.values("largest_eigenvalue"), prepared.weights(), test)
+    eigenvalues, silos = prepared.values("largest_eigenvalue"), prepared.cost.silos
+    return Convexified(normaliser, eigenvalues, prepared.weights(), silos, test)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +103,8 @@ class IterativeRegression(Stage2):
         limits = self.step_limits(problem)
         lr = limits.check(self.lr)
         federation, classes = session.federation, session.spec.num_classes
-        session.journal.find_out(
-            "stage2", lambda: inspect_steps(federation, problem.largest_eigenvalues, lr, limits.diverges_from)
-        )
+        largest = dict(zip(problem.silos, problem.largest_eigenvalues, strict=True))
+        session.journal.find_out("stage2", lambda: inspect_steps(federation, largest, lr, limits.diverges_from))
 
         def ask(state: State, number: int) -> tuple[State, Replies]:
             message = {

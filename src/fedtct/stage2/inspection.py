@@ -3,6 +3,8 @@
 It is for people, not for algorithms. Silos elsewhere are not asked for it: of them only what they send anyway is known.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -13,9 +15,10 @@ from fedtct.least_squares import RidgePath, optimal_share
 RANKS = 120  # of a spectrum that are kept: enough for a curve
 
 
-def inspect_steps(federation: Federation, largest_eigenvalues: list[float], lr: float, diverges_from: float) -> Finding:
-    """Of a solver that takes steps of size ``lr``, which diverge from some size on."""
-    found: Finding = {"step_size": lr, "diverges_from": diverges_from, "largest_eigenvalues": largest_eigenvalues}
+def inspect_steps(federation: Federation, largest: Mapping[str, float], lr: float, diverges_from: float) -> Finding:
+    """Of a solver that takes steps of size ``lr``, which diverge from some size on; ``largest`` eigenvalues by silo."""
+    found: Finding = {"step_size": lr, "diverges_from": diverges_from}
+    found |= {"silos": list(largest), "largest_eigenvalues": list(largest.values())}
     if isinstance(federation, LocalFederation):
         parts = [silo.regression() for silo in federation.silos]
         found["spectra"] = [spectrum(part.eigenvalues) for part in parts]

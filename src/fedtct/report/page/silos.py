@@ -1,10 +1,10 @@
 """Silo by silo: who gains and who loses against the model that the silo could train alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from statistics import fmean
 
-from fedtct.history import Finding
+from fedtct.history import Finding, Row
 from fedtct.report.page.blocks import (
     QUIET,
     Block,
@@ -25,7 +25,7 @@ from fedtct.report.page.blocks import (
     symbol,
     ticks,
 )
-from fedtct.report.page.tasks import Method, Task
+from fedtct.report.page.tasks import Method, Task, called
 from fedtct.runs.findings import ALONE, SILOS
 from fedtct.runs.summary import final_row
 
@@ -110,7 +110,9 @@ def _chart(task: Task, judged: Sequence[Judged], where: str, title: str) -> Char
     names = task.silo_names(len(alone))
     traces = [_ways(method, found, alone, where) for method, found, _ in judged] if len(judged) == 1 else []
     traces.append(_bars(alone, names, rating))
-    traces += [_dots(_values(found, where, len(alone)), method, task) for method, found, _ in judged]
+    for method, found, _ in judged:
+        values = dict(zip(names, _values(found, where, len(alone)), strict=True))
+        traces.append(_dots(values, names, method, task))
     layout = {
         "xaxis": rating.axis | {"title": {"text": f"{rating.name}; the grey bar is the silo alone"}},
         "yaxis": downwards(ticks(names)) | {"title": {"text": "silo"}},
@@ -129,14 +131,15 @@ def _ways(method: Method, found: Finding, alone: Sequence[float | None], where: 
     return of(method, x=x, y=y, mode="lines", line={"color": colour(method), "width": 1}, hoverinfo="skip")
 
 
-def _dots(values: Sequence[float | None], method: Method, task: Task) -> Trace:
+def _dots(values: Mapping[str, float | None], names: Sequence[str], method: Method, task: Task) -> Trace:
+    """A dot for each silo, in the row that has its name."""
     return of(
         method,
-        x=list(values),
-        y=beside(range(len(values)), method, task.methods),
+        x=list(values.values()),
+        y=beside(map(names.index, values), method, task.methods),
         mode="markers",
         marker={"color": colour(method), "symbol": symbol(method), "size": 8},
-        customdata=task.silo_names(len(values)),
+        customdata=list(values),
         hovertemplate=f"silo %{{customdata}}, {escape(method.label)}: %{{x:{rating_of(task).template}}}<extra></extra>",
     )
 
@@ -158,21 +161,25 @@ def _bars(alone: Sequence[float | None], names: Sequence[str], rating: Rating) -
 
 def _without_models_of_their_own(task: Task) -> Section:
     """What silos say themselves about the final model."""
-    traces, silos, rating = [], 0, rating_of(task)
-    for method in task.methods:
-        row = final_row(method.runs[0].history, method.config)
-        values = row.silo_r2s if row.regression else row.silo_accuracies
-        if method.config.method != "centralized" and values:
-            silos = max(silos, len(values))
-            traces.append(_dots(values, method, task))
+    federated = [method for method in task.methods if method.config.method != "centralized"]
+    ratings = {method.label: _ratings(final_row(method.runs[0].history, method.config)) for method in federated}
+    names = list(dict.fromkeys(name for values in ratings.values() for name in values))
+    traces = [_dots(ratings[method.label], names, method, task) for method in federated if ratings[method.label]]
+    rating = rating_of(task)
     note = Note("What each silo would reach alone is not known: that was not computed, or silos are elsewhere.")
     if not traces:
         return Section("Silo by silo", [note])
     layout = {
         "xaxis": rating.axis | {"title": {"text": f"{rating.name} on the silo’s own samples"}},
-        "yaxis": downwards(ticks(task.silo_names(silos))) | {"title": {"text": "silo"}},
+        "yaxis": downwards(ticks(names)) | {"title": {"text": "silo"}},
         "hovermode": "closest",
     }
-    height = rows_height(silos, len(task.methods))
+    height = rows_height(len(names), len(task.methods))
     chart = Chart("As the silos rate the final model", traces, layout, height)
     return Section("Silo by silo", [chart, note])
+
+
+def _ratings(row: Row) -> dict[str, float | None]:
+    """What each silo says about the model, by its name."""
+    values = row.silo_r2s if row.regression else row.silo_accuracies
+    return dict(zip(called(row.rated_by, len(values)), values, strict=True))

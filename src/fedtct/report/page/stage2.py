@@ -23,7 +23,7 @@ from fedtct.report.page.blocks import (
     symbol,
     ticks,
 )
-from fedtct.report.page.tasks import Method, Task
+from fedtct.report.page.tasks import Method, Task, called
 from fedtct.runs.folder import RunFolder
 
 NOISE = 1e-8  # eigenvalues below this share of the largest are rounding errors
@@ -127,7 +127,7 @@ def _line(x: list[float], y: list[float], text: str) -> Trace:
 def _steps(task: Task, method: Method, found: Finding) -> Chart:
     """Each silo's step as a share of the one at which its own steps would diverge."""
     shares = [found["step_size"] * value / 2 for value in found["largest_eigenvalues"]]
-    names = task.silo_names(len(shares))
+    names = called(found["silos"], len(shares)) if "silos" in found else task.silo_names(len(shares))
     bars = of(
         method,
         type="bar",

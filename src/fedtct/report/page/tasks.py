@@ -46,7 +46,7 @@ class Task:
         """What silos are called on an axis: by their number if they have no other name."""
         found = next((found for _, _, found in self.findings(SPLIT)), None)
         names = [silo["name"] for silo in found["silos"]] if found else []
-        return [name.removeprefix("silo ") for name in names] if len(names) == count else [*map(str, range(count))]
+        return called(names, count)
 
     def findings(self, name: str) -> Iterable[tuple[Method, RunFolder, Any]]:
         """What was found out about each run, where it was."""
@@ -54,6 +54,11 @@ class Task:
             for run in method.runs:
                 if (found := run.finding(name)) is not None:
                     yield method, run, found
+
+
+def called(names: Sequence[str], count: int) -> list[str]:
+    """So many silos by their names, or by their numbers if these are not the names of all of them."""
+    return [name.removeprefix("silo ") for name in names] if len(names) == count else [*map(str, range(count))]
 
 
 def read_runs(paths: Sequence[Path]) -> list[RunFolder]:

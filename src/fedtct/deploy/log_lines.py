@@ -1,0 +1,50 @@
+"""How a run goes, as lines of the server's log: its app writes them, the command that follows the run reads them."""
+
+import json
+
+from fedtct.history import Row, as_plain
+from fedtct.runs.folder import strict
+from fedtct.runs.watcher import Watcher
+
+SAYS, EVENT = "fedtct: ", "fedtct> "
+
+
+def say(text: str) -> None:
+    """A line for people."""
+    print(SAYS + text, flush=True)
+
+
+class Speaker(Watcher):
+    """Writes what it is told to the log, for a watcher on the other side."""
+
+    def begin(self, stage: str, rounds: int, done: int) -> None:
+        """A stage begins."""
+        _write("begin", stage, rounds, done)
+
+    def reply(self, question: str, done: int, total: int) -> None:
+        """A silo has replied."""
+        _write("reply", question, done, total)
+
+    def record(self, row: Row) -> None:
+        """A row is complete; what it says of single silos is left out, there may be many."""
+        plain = strict(as_plain(row))
+        _write("record", {name: value for name, value in plain.items() if not isinstance(value, list)})
+
+
+def hear(line: str, watcher: Watcher) -> bool:
+    """Tell a watcher what a line says; returns whether the line was for it."""
+    if not line.startswith(EVENT):
+        return False
+    try:
+        what, *told = json.loads(line.removeprefix(EVENT))
+    except ValueError:  # Flower cut it in two: the next one tells more
+        return True
+    if what == "record":
+        watcher.record(Row(**told[0]))
+    else:
+        getattr(watcher, what)(*told)
+    return True
+
+
+def _write(what: str, *told: object) -> None:
+    print(EVENT + json.dumps([what, *told]), flush=True)

@@ -1,0 +1,81 @@
+"""What a server tells of a run: it reaches those who look on, and a run is stopped at the server with them."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedtct.deploy import processes
+from fedtct.deploy.log_lines import Speaker, hear, say
+from fedtct.history import Row
+from fedtct.runs.watcher import Watcher
+
+ROW = Row("stage2", 3, train_accuracy=0.5, test_accuracy=float("nan"), silos=("a", "b"), seconds=2.5)
+
+
+class Listener(Watcher):
+    def __init__(self):
+        self.heard = []
+
+    def begin(self, *told):
+        self.heard.append(told)
+
+    def reply(self, *told):
+        self.heard.append(told)
+
+    def record(self, row):
+        self.heard.append(row)
+
+
+def speak():
+    speaker = Speaker()
+    speaker.begin("stage2", 7, 2)
+    speaker.reply("train", 1, 3)
+    say("a line for people")
+    speaker.record(ROW)
+
+
+def test_what_one_watcher_is_told_at_the_server_another_hears(capsys):
+    speak()
+    listener = Listener()
+    lines = capsys.readouterr().out.splitlines()
+    assert [hear(line, listener) for line in lines] == [True, True, False, True]
+    plain = Row(
+        "stage2", 3, train_accuracy=0.5, seconds=2.5
+    )  # without NaN, which JSON has not, and without single silos
+    assert listener.heard == [("stage2", 7, 2), ("train", 1, 3), plain]
+    assert hear('fedtct> ["begin", "sta', listener)  # half a line is passed over
+
+
+def following(tmp_path: Path, last: str, tell, listener=None) -> bool:
+    """Follow a run that says things, and then a last one."""
+    program = f"print('Successfully started run 17')\nimport sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+    program += f"from test_log_lines import speak\nspeak()\nprint({last!r}, flush=True)"
+    return processes.follow([sys.executable, "-c", program], tmp_path, tell, listener)
+
+
+@pytest.mark.parametrize(
+    ("last", "finished", "told"),
+    [
+        ("fedtct: finished: everything is in run", True, ["fedtct: a line for people"]),
+        ("fedtct: stopped: no silos", False, ["fedtct: a line for people", "fedtct: stopped: no silos"]),
+        ("Flower fell over", False, ["fedtct: a line for people", "Successfully started run 17", "Flower fell over"]),
+    ],
+)
+def test_a_run_has_finished_if_the_server_said_so_last(last, finished, told, tmp_path):
+    said, listener = [], Listener()
+    assert following(tmp_path, last, said.append, listener) == finished
+    assert said == told
+    assert len(listener.heard) == 3
+
+
+def test_ctrl_c_stops_the_run_at_the_server_too(tmp_path, monkeypatch):
+    write = f"import sys; open({str(tmp_path / 'stopped')!r}, 'w').write(' '.join(sys.argv[1:]))"
+    monkeypatch.setattr(processes, "flwr", lambda *words: [sys.executable, "-c", write, *words])
+
+    def interrupt(line):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        following(tmp_path, "fedtct: finished", interrupt)
+    assert (tmp_path / "stopped").read_text() == "stop 17 fedtct"
