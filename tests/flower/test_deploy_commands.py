@@ -1,7 +1,12 @@
 """fedtct deploy on the command line: what it writes, and what it says when something is wrong."""
 
+import contextlib
+import os
+import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -38,6 +43,8 @@ def test_keys_and_init_make_what_they_say(tmp_path, capsys):
         ("server none", "none/address is missing: make it with fedtct deploy keys"),
         ("run none", "cannot read none/fedtct_app/run.toml"),
         ("up --local 0", "at least one silo"),
+        ("up --resume none", "is not what fedtct deploy up makes"),
+        ("up --resume none --local 2", "leave out other options"),
         ("init app --silos 0", "at least one silo"),
     ],
 )
@@ -57,7 +64,35 @@ def test_without_flower_everything_else_works_and_these_say_what_to_install(word
     assert (result.returncode, result.stderr) == (2, "fedtct: Flower is not installed: pip install 'fedtct[flower]'\n")
 
 
-@pytest.mark.slow
-def test_up_shows_it_in_one_command(tmp_path, capsys):
-    assert main(["deploy", "up", "--local", "3", "--rounds", "1", "--out", str(tmp_path / "demo")]) == 0
-    assert "everything is in" in capsys.readouterr().out
+@pytest.mark.slow  # a minute and a half: two starts of a federation
+def test_up_stops_with_everything_it_started_and_goes_on(tmp_path):
+    def up(*words: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "fedtct", "deploy", "up", *words]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+
+    process = up("--local", "2", "--rounds", "2", "--out", "demo")
+    first_round = tmp_path / "demo" / "run" / "checkpoints" / "stage1.safetensors"
+    while not first_round.exists():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (130, "")
+    assert err.endswith("fedtct: stopped; go on with `fedtct deploy up --resume demo`\n")
+    assert not [command for command in commands_running() if str(tmp_path) in command]
+    begun = (tmp_path / "demo" / "run" / "metrics.jsonl").read_text()
+    out, err = up("--resume", "demo").communicate(timeout=300)
+    assert "everything is in" in out, err
+    assert "round 2 of 2" in err
+    assert (tmp_path / "demo" / "run" / "metrics.jsonl").read_text().startswith(begun)
+    assert not [command for command in commands_running() if str(tmp_path) in command]
+
+
+def commands_running() -> list[str]:
+    """The command line and environment of every process that can be looked at."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            found.append((process / "cmdline").read_text(errors="replace") + (process / "environ").read_text())
+    return found

@@ -199,7 +199,7 @@ class FlowerFederation(Federation):
             arrived = list(self.grid.pull_messages(list(pending)))
             for reply in arrived:
                 self._take(done, pending.pop(reply.metadata.reply_to_message_id), reply, question)
-                if self.on_reply:
+                if self.on_reply and question != FORGET:
                     self.on_reply(question, len(done.replies), len(nodes))
             if terms.grace is not None and enough is not None and arrived and len(done.replies) >= enough:
                 end, enough = min(end, time.monotonic() + terms.grace), None
