@@ -7,7 +7,11 @@ from flower_helpers import InlineGrid, local, parts
 import fedtct
 from fedtct.deploy.server_app import ServerConfig, read_run, serve
 from fedtct.federation import flower
+from fedtct.report.page import silos
+from fedtct.report.page.tasks import arrange
 from fedtct.runs.config import RunConfig
+from fedtct.runs.folder import RunFolder
+from fedtct.runs.saved import Saved, write_card
 
 SETTINGS = {"model": "mlp", "local_epochs": 1, "p": 300, "steps": 20, "silos": 4, "device": "cpu"}
 
@@ -85,3 +89,23 @@ def test_a_run_toml_is_checked(tmp_path):
             read_run(file)
     with pytest.raises(fedtct.FedtctError, match="cannot read"):
         read_run(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize("stage2", ["scaffold", "ridge"])
+def test_the_report_calls_silos_by_their_names(stage2, tmp_path):
+    """Those who are there: one that leaves after stage 1 began is in none of its rows."""
+    config = RunConfig.of(**SETTINGS, method="tct", rounds=(2, 1), stage2=stage2, d=100)
+    grid = InlineGrid(tmp_path, parts(), name="clinic-")
+    grid.before = lambda message: grid.offline.update({101} if grid.asked.count((103, "train")) == 1 else ())
+    run = tmp_path / "run"
+    fit = serve(grid, config, ServerConfig(out=str(run), min_silos=3, round_timeout=1.0, num_classes=10))
+    stayed = ("clinic-0", "clinic-2", "clinic-3")
+    assert fit.history[-1].rated_by == stayed
+    (task,) = arrange([RunFolder.read(run)])
+    (chart, _) = silos.section(task).blocks
+    assert chart.layout["yaxis"]["ticktext"] == chart.data[0]["customdata"] == list(stayed)
+    assert tuple(chart.data[0]["x"]) == fit.history[-1].silo_accuracies
+    assert "clinic-3" in (run / "report.html").read_text()
+    assert "| clinic-3 |" in write_card(Saved.load(run), "model")
+    if stage2 == "scaffold":
+        assert RunFolder.read(run).finding("stage2")["silos"] == list(stayed)
