@@ -1,5 +1,6 @@
 """Ridge regression from sums: stage 2 in one round, exactly."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -110,13 +111,26 @@ class Ridge(Stage2):
     def _choose(self, session: Session, recipe: Recipe, path: RidgePath, models: list[LinearModel]) -> float:
         """The strength of the ridge."""
         if self.ridge == "gcv":
-            return min(STRENGTHS, key=path.generalised_cross_validation)
+            return first_minimum(path.generalised_cross_validation)
         if self.ridge == "holdout":
             replies = _assess(session, recipe, models, train=False)
             correct, loss = (torch.stack(replies.values(f"held_{of}")).sum(0) for of in ("correct", "loss"))
             numbers = isinstance(session.spec.task, Regression)
             return STRENGTHS[int(loss.argmin() if numbers else correct.argmax())]
         return float(self.ridge)
+
+
+def first_minimum(score: Callable[[float], float]) -> float:
+    """From the strongest ridge down, the first before the score rises.
+
+    The weakest fit few samples exactly. There GCV is about 0/0, and says nothing: it may well be the smallest of all.
+    """
+    best = STRENGTHS[-1]
+    for weaker in STRENGTHS[-2::-1]:
+        if score(weaker) > score(best):
+            break
+        best = weaker
+    return best
 
 
 def _assess(session: Session, recipe: Recipe, models: list[LinearModel], train: bool) -> Replies:
