@@ -3,10 +3,12 @@
 import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,32 +22,126 @@ def listen_to_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
-    def fedtct(*words: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "fedtct", "run", *words]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(
-            command, cwd=tmp_path, stdout=pipe, stderr=pipe, text=True, env=ENVIRONMENT, preexec_fn=listen_to_ctrl_c
-        )
+def start(folder: Path, *words: str, program: Sequence[str] = ("-m", "fedtct")) -> subprocess.Popen[str]:
+    command, pipe = [sys.executable, *program, *words], subprocess.PIPE
+    return subprocess.Popen(
+        command, cwd=folder, stdout=pipe, stderr=pipe, text=True, env=ENVIRONMENT, preexec_fn=listen_to_ctrl_c
+    )
 
-    # Rounds long enough that there is time to stop it, however busy the machine is.
-    process = fedtct(*OPTIONS[:-1], "30", "--out", "a")
-    metrics, deadline = tmp_path / "a" / "metrics.jsonl", time.monotonic() + 120
-    while not (metrics.is_file() and metrics.read_bytes().count(b"\n") > 3):
-        assert process.poll() is None
+
+def wait_until(process: subprocess.Popen[str], true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not true():
+        assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+def tree(folder: Path, pattern: str) -> dict[Path, int]:
+    return {file: file.stat().st_mtime_ns for file in folder.glob(pattern)}
+
+
+def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
+    # Rounds long enough that there is time to stop it, however busy the machine is.
+    process = start(tmp_path, "run", *OPTIONS[:-1], "30", "--out", "a")
+    metrics = tmp_path / "a" / "metrics.jsonl"
+    wait_until(process, lambda: metrics.is_file() and metrics.read_bytes().count(b"\n") > 3)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "fedtct: stopped; go on with `fedtct run --resume a`" in err
     assert "Traceback" not in err
     assert out == ""
-    process = fedtct("--resume", "a")
+    process = start(tmp_path, "run", "--resume", "a")
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert out.splitlines()[-1] == "everything is in a: look at a/report.html"
     assert metrics.read_bytes().count(b"\n") == 61
+
+
+# A command to stop, the file that shows that it is at work, and the command that it says goes on with it.
+STOPPED = {
+    "compare": (
+        ["compare", *OPTIONS[:4], "--methods", "fedavg,scaffold", "--rounds", "40", "--out", "c"],
+        "c/*/metrics.jsonl",
+    ),
+    "demo": (["demo", "--out", "c"], "c/*/metrics.jsonl"),
+    "paper run": (
+        ["paper", "run", "table2", "--only", "fashion-mnist/classes:2/", "--scale", "tiny"],
+        "runs/**/metrics.jsonl",
+    ),
+}
+GO_ON = {"compare": "fedtct compare --resume c", "demo": "fedtct compare --resume c"}
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_ctrl_c_says_how_to_go_on_and_that_works(name: str, tmp_path: Path) -> None:
+    words, at_work = STOPPED[name]
+    process = start(tmp_path, *words)
+    wait_until(process, lambda: any(tmp_path.glob(at_work)))
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    go_on = GO_ON.get(name, shlex.join(["fedtct", *words]))
+    assert (process.returncode, out) == (130, "")
+    assert err.splitlines()[-1] == f"fedtct: stopped; go on with `{go_on}`"
+    if name == "demo":
+        return  # what goes on is a comparison like the other, and takes a minute
+    done = tree(tmp_path, "**/model/model.safetensors")
+    process = start(tmp_path, *shlex.split(go_on)[1:])
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert tree(tmp_path, "**/model/model.safetensors").items() >= done.items()
+
+
+SLOW_SITE = """
+import sys, threading, time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib import import_module
+from fedtct.cli import main
+from fedtct.data.files import DataFile, md5
+from fedtct.data.layouts import FASHION_MNIST, LAYOUTS
+
+fetching, data, pause = import_module("fedtct.data.fetch"), bytes(range(256)) * 4096, float(sys.argv[1])
+file = DataFile("FashionMNIST/raw/images", len(data), md5(data))
+LAYOUTS["fashion-mnist"] = (FASHION_MNIST._replace(train=(file,), test=()),)
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        start = int((self.headers["Range"] or "bytes=0-")[6:-1])
+        self.send_response(206 if start else 200)
+        self.send_header("Content-Length", str(len(data) - start))
+        self.end_headers()
+        for at in range(start, len(data), 1 << 18):
+            self.wfile.write(data[at : at + (1 << 18)])
+            time.sleep(pause)
+        print("sent from", start, flush=True)
+
+    def log_message(self, *arguments):
+        pass
+
+server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+server.daemon_threads = True
+threading.Thread(target=server.serve_forever, daemon=True).start()
+url = f"http://127.0.0.1:{server.server_port}/images"
+fetching.SOURCES["fashion-mnist"] = (fetching.Download(url, len(data), md5(data), (file,)),)
+sys.exit(main(["data", "fetch", "fashion-mnist", "--data-dir", "here"]))
+"""
+
+
+def test_ctrl_c_keeps_what_was_downloaded(tmp_path: Path) -> None:
+    part = tmp_path / "here" / "FashionMNIST" / "raw" / "images.part"
+    process = start(tmp_path, "60", program=["-c", SLOW_SITE])
+    wait_until(process, lambda: part.is_file() and part.stat().st_size > 0)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "fedtct: stopped; go on with `fedtct data fetch fashion-mnist --data-dir here`"
+    there = part.stat().st_size
+    process = start(tmp_path, "0", program=["-c", SLOW_SITE])
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert f"sent from {there}" in out
+    assert (part.parent / "images").read_bytes() == bytes(range(256)) * 4096
 
 
 def test_on_a_terminal_bars_show_rounds_and_accuracies(tmp_path: Path) -> None:

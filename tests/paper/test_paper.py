@@ -1,17 +1,20 @@
 """The whole evaluation, end to end at scale tiny: no table and no figure can rot."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedtct.errors import FedtctError
+from fedtct.paper import runner as module
 from fedtct.paper.figures import figures
 from fedtct.paper.protocol import Retrain, Tangent, Train
 from fedtct.paper.report import write_report
 from fedtct.paper.results import Results
 from fedtct.paper.runner import OutOfTime, Runner
 from fedtct.paper.tables import TITLES, cells
+from fedtct.runs.folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.xdist_group("paper")  # they share one costly fixture
@@ -155,3 +158,38 @@ def test_the_page_in_the_docs_is_made_from_the_results(tmp_path):
     for path in write_report(Results(results / "paper"), tmp_path, (results / "findings.md").read_text()):
         if path.suffix != ".png":  # how text is rasterised may differ from machine to machine
             assert path.read_bytes() == (ROOT / "docs" / path.relative_to(tmp_path)).read_bytes(), path.name
+
+
+@pytest.mark.parametrize("where", ["after a checkpoint", "before stage 2"])
+def test_a_stop_at_the_worst_moment_loses_nothing(where, tmp_path, monkeypatch):
+    network = Train("cifar10", "resnet18-bn", "random", "classes:2", "fedavg")
+    run = Tangent(replace(network, rates=(0.1,)), share=0.5)
+    runner = Runner(tmp_path / "state", tmp_path / "results", scale="tiny")
+    stops = iter([KeyboardInterrupt])
+    save, write = RunFolder.save, module.write_text
+
+    def stopped_save(self, stage, checkpoint):
+        save(self, stage, checkpoint)
+        if where == "after a checkpoint" and (stage, checkpoint.round) == ("stage1", 1):
+            for stop in stops:
+                raise stop
+
+    def stopped_write(path, text):
+        if where == "before stage 2" and path.name == "metrics.jsonl":
+            for stop in stops:
+                raise stop
+        write(path, text)
+
+    monkeypatch.setattr(RunFolder, "save", stopped_save)
+    monkeypatch.setattr(module, "write_text", stopped_write)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run([run])
+    runner.run([run])
+    rows = json.loads(runner.result(run).read_text())["rows"]
+    assert [(row["stage"], row["round"]) for row in rows if row["stage"] != "convexify"] == [
+        ("stage1", 0),
+        ("stage1", 1),
+        ("stage2", 0),
+        ("stage2", 1),
+        ("stage2", 2),
+    ]

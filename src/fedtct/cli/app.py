@@ -16,9 +16,10 @@ from fedtct.cli.model import evaluate, export, predict
 from fedtct.cli.paper import paper
 from fedtct.cli.report import report
 from fedtct.cli.run import run
+from fedtct.cli.stopping import INTERRUPTED, reason_of
 from fedtct.errors import FedtctError
 
-BAD_INPUT, INTERRUPTED = 2, 130
+BAD_INPUT = 2
 ClickException: type[Exception] = typer.BadParameter.__mro__[
     2
 ]  # typer may bring its own click: this is the one it raises
@@ -71,6 +72,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain("stopped", INTERRUPTED)
     except BrokenPipeError:
         return 1
+    except OSError as error:
+        if not (reason := reason_of(error)):
+            raise
+        return _complain(reason, BAD_INPUT)
     return result if isinstance(result, int) else 0
 
 

@@ -33,11 +33,13 @@ def list_(data_dir: DataDir = None) -> None:
     \b
     fedtct data list
     """
-    from fedtct.data import DATASETS, resolve_data_dir, verify
+    with Screen() as screen:
+        screen.wait("getting ready")
+        from fedtct.data import DATASETS, resolve_data_dir, verify
 
+        found = {name: verify(name, data_dir) for name in screen.track(list(DATASETS), "comparing with the originals")}
     print(f"in {resolve_data_dir(data_dir)}:")
-    for name in DATASETS:
-        checks = verify(name, data_dir)
+    for name, checks in found.items():
         wrong = [check for check in checks if check.status not in ("ok", "missing")]
         missing = sum(check.status == "missing" for check in checks)
         if not checks:
@@ -72,14 +74,14 @@ def fetch(name: Name, data_dir: DataDir = None) -> None:
 
     go_on = f"fedtct data fetch {name}" + (f" --data-dir {data_dir}" if data_dir else "")
     try:
-        written = download(name, data_dir, progress=progress)
+        try:
+            written = download(name, data_dir, progress=progress)
+        finally:
+            if tasks:
+                bars.stop()
     except KeyboardInterrupt:
-        bars.stop()
         Screen().say(f"fedtct: stopped; go on with `{go_on}`")
         raise typer.Exit(INTERRUPTED) from None
-    finally:
-        if tasks:
-            bars.stop()
     print("\n".join(map(str, written)) if written else f"{name} is here already")
 
 
@@ -90,13 +92,15 @@ def verify(names: Names = None, data_dir: DataDir = None) -> None:
     \b
     fedtct data verify cifar10
     """
-    from fedtct.data import DATASETS
-    from fedtct.data import verify as check_files
+    with Screen() as screen:
+        screen.wait("getting ready")
+        from fedtct.data import DATASETS
+        from fedtct.data import verify as check_files
 
-    asked = names or list(DATASETS)
+        asked = names or list(DATASETS)
+        found = {name: check_files(name, data_dir) for name in screen.track(asked, "comparing with the originals")}
     bad = 0
-    for name in asked:
-        checks = check_files(name, data_dir)
+    for name, checks in found.items():
         if not names and all(check.status == "missing" for check in checks):
             continue  # nobody asked for this one
         for check in checks:

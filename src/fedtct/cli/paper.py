@@ -16,6 +16,10 @@ from fedtct.errors import FedtctError
 
 if TYPE_CHECKING:
     from fedtct.paper.protocol import Run
+    from fedtct.paper.runner import Runner
+    from fedtct.runs.config import RunConfig
+    from fedtct.runs.plan import Watch
+    from fedtct.runs.watcher import Watcher
 
 paper = Commands(help="The paper's tables and figures. For example: fedtct paper list", no_args_is_help=True)
 
@@ -57,7 +61,7 @@ def run(
     part: Annotated[str, typer.Argument(help="a table or figure", metavar="PART")],
     only: Annotated[str, typer.Option(help="cells whose name has this in it", metavar="TEXT")] = "",
     scale: Annotated[str, typer.Option(help="full, half or tiny", metavar="NAME")] = "full",
-    seeds: Annotated[int, typer.Option(help="how many seeds", metavar="N")] = 1,
+    seeds: Annotated[int, typer.Option(help="how many seeds", metavar="N", min=1)] = 1,
     minutes: Annotated[float, typer.Option(help="stop after so long, saved", metavar="N")] = float("inf"),
     grid_rounds: Annotated[int, typer.Option(help="choose rates after N rounds [0: a fifth]", metavar="N", min=0)] = 0,
     lr: Annotated[float, typer.Option(help="this rate, without a choice [0: choose]", metavar="LR", min=0)] = 0.0,
@@ -70,23 +74,42 @@ def run(
     \b
     fedtct paper run table2 --only cifar10/classes:2/tct --scale half
     """
-    from fedtct.paper.runner import OutOfTime, Runner
+    screen = Screen()
+    with screen:
+        screen.wait("getting ready")
+        from fedtct.paper.runner import OutOfTime, Runner
 
     wanted = [found for key, found in parts(part).items() if only in key]
     if not wanted:
         raise FedtctError(f"{part} has nothing with '{only}' in its name: fedtct paper list {part} shows all")
     if any(".imagenet" in f".{found.name}".replace("-", ".") for found in wanted) and not imagenet and scale != "tiny":
         raise FedtctError("these runs start from ImageNet weights: give the state dict with --imagenet FILE")
-    screen = Screen()
     with stoppable(screen, None, shlex.join(["fedtct", *sys.argv[1:]])), screen:
+        screen.wait("getting ready")
         for seed in range(seeds):
             more: dict[str, Any] = {"minutes": minutes, "scale": scale, "seed": seed, "imagenet": imagenet}
             more |= {"grid_rounds": grid_rounds, "lr": lr}
+            runner = Runner(state, results, **more)
+            runner.watch = _counting(screen, runner, wanted)
             try:
-                Runner(state, results, watch=screen.watch, **more).run(wanted)
+                runner.run(wanted)
             except OutOfTime:
                 screen.say("out of time: run the same command again to go on")
                 return
+        screen.say(f"all of it has results in {results}: `fedtct paper report` puts them beside the published ones")
+
+
+def _counting(screen: Screen, runner: Runner, wanted: list[Run]) -> Watch:
+    """Shows runs with how many of those that are wanted have their result."""
+    several = dict.fromkeys(wanted)
+
+    def watch(name: str, config: RunConfig) -> Watcher:
+        done = sum(runner.result(run).is_file() for run in several)
+        short = name.removesuffix(f"-{runner.scale.name}-seed{runner.seed}")
+        short = short if len(short) < 42 else f"{short[:13]}…{short[-26:]}"  # bars need room
+        return screen.watch(f"{done}/{len(several)} done  {short}", config)
+
+    return watch
 
 
 @paper.command()
@@ -99,13 +122,15 @@ def report(
     \b
     fedtct paper report
     """
-    from fedtct.paper.report import FINDINGS, write_report
-    from fedtct.paper.results import Results
+    with Screen() as screen:
+        screen.wait("reading results, drawing figures")
+        from fedtct.paper.report import FINDINGS, write_report
+        from fedtct.paper.results import Results
 
-    findings = results.parent / FINDINGS
-    text = findings.read_text(encoding="utf-8") if findings.is_file() else ""
-    for path in write_report(Results(results), docs, text):
-        print(path)
+        findings = results.parent / FINDINGS
+        text = findings.read_text(encoding="utf-8") if findings.is_file() else ""
+        written = list(write_report(Results(results), docs, text))
+    print("\n".join(map(str, written)))
 
 
 @paper.command()

@@ -7,18 +7,36 @@ from pathlib import Path
 import typer
 
 from fedtct.cli.screen import Screen
+from fedtct.errors import FedtctError
 
 INTERRUPTED = 130
+CONFIG, PLAN = "config.toml", "plan.json"  # what a run and several runs begin with; importing them would take seconds
 
 
 @contextmanager
 def stoppable(screen: Screen, folder: Path | None, go_on: str) -> Iterator[None]:
-    """After Ctrl-C, say which command goes on; if nothing was written yet to the folder, say that."""
+    """After Ctrl-C, or when the disk is full, say which command goes on; if nothing was written yet, say that."""
     try:
         yield
     except KeyboardInterrupt:
-        how = f"go on with `{go_on}`" if folder is None or folder.exists() else "nothing was written"
         screen.bars.stop()
         screen.console.quiet = False
-        screen.say(f"fedtct: stopped; {how}")
+        screen.say(f"fedtct: stopped; {_how(folder, go_on)}")
         raise typer.Exit(INTERRUPTED) from None
+    except OSError as error:
+        if not (reason := reason_of(error)):
+            raise
+        raise FedtctError(f"{reason}; {_how(folder, go_on, 'nothing was begun')}") from error
+
+
+def _how(folder: Path | None, go_on: str, else_: str = "nothing was begun: type the same command again") -> str:
+    begun = folder is None or any((folder / name).is_file() for name in (CONFIG, PLAN))
+    return f"go on with `{go_on}`" if begun else else_
+
+
+def reason_of(error: OSError) -> str:
+    """What the system would not do, in words; empty if the error is a program's own."""
+    if error.errno is None or isinstance(error, BrokenPipeError):
+        return ""
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror}"

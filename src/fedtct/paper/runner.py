@@ -28,6 +28,7 @@ from fedtct.runs.checkpoint import read_checkpoint, write_checkpoint
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import execute, prepare
 from fedtct.runs.folder import (
+    CONFIG,
     ENVIRONMENT,
     METRICS,
     RunFolder,
@@ -66,13 +67,14 @@ class PaperRun(RunFolder):
         """Keep what is needed later, and stop when it is time to."""
         late = time.monotonic() > self.deadline
         pause = stage == "stage1" and checkpoint.round == self.pause_at
-        if late or pause:
-            self._next_save = 0.0
-        super().save(stage, checkpoint)
         if stage == "stage1" and checkpoint.round in self.keep:
+            # Before the checkpoint: a run that is stopped between the two must come here again.
             weights = {name: checkpoint.state[name] for name in Weights._fields}
             path = self.path / KEPT.format(checkpoint.round)
             write_checkpoint(path, Checkpoint(checkpoint.round, weights, checkpoint.cost), rows=0)
+        if late or pause:
+            self._next_save = 0.0
+        super().save(stage, checkpoint)
         if pause:
             raise _Pause
         if late and not checkpoint.finished:
@@ -164,7 +166,7 @@ class Runner:
         """The folder of the run at one learning rate, trained for at least so many rounds."""
         folder = self._folder(run, lr)
         config = config or self._config(run, lr)
-        if folder.exists() and (RunFolder.resume(folder).finished or len(read_rows(folder)) >= rounds):
+        if begun(folder) and (RunFolder.resume(folder).finished or len(read_rows(folder)) >= rounds):
             return folder
         paper_run = self._open(folder, config)
         paper_run.pause_at = rounds if rounds < config.rounds[0] else -1
@@ -256,20 +258,23 @@ class Runner:
         solver = {"stage2": run.solver, "steps": run.steps, "stage2_lr": run.lr, "normalize": run.normalize}
         more = solver | {"method": "tct", "rounds": (rounds, self.scale.stage2), "p": self.scale.p}
         config = self._config(run.network, lr, **more)
-        if not folder.exists():
-            opened = self._open(folder, config)
-            opened.begin("stage1", rounds, rounds)
+        if not begun(folder):
+            # It gets its name once it is whole: what is stopped half way must not be taken for a run.
+            half = folder.with_name(f"{folder.name}.half")
+            shutil.rmtree(half, ignore_errors=True)
+            PaperRun.create(half, config).begin("stage1", rounds, rounds)
             if first is not None:
                 rows = [row for row in read_rows(first) if row.stage != "stage2"]
                 for name in ("stage1", "convexify"):
-                    shutil.copy(first / "checkpoints" / f"{name}.safetensors", folder / "checkpoints")
+                    shutil.copy(first / "checkpoints" / f"{name}.safetensors", half / "checkpoints")
             else:
                 fedavg = self._folder(run.network, lr)
                 rows = [row for row in read_rows(fedavg) if row.round < rounds]
                 if rounds:
                     kept = read_checkpoint(fedavg / KEPT.format(rounds), pick_device("cpu"))
-                    write_checkpoint(folder / "checkpoints" / "stage1.safetensors", kept, len(rows))
-            write_text(folder / METRICS, "".join(map(to_line, rows)))
+                    write_checkpoint(half / "checkpoints" / "stage1.safetensors", kept, len(rows))
+            write_text(half / METRICS, "".join(map(to_line, rows)))
+            half.rename(folder)
         return self._open(folder, config)
 
     # Folders and files
@@ -278,7 +283,7 @@ class Runner:
         return self.state / f"{replace(run, rates=(lr,)).name}-{self.scale.name}-seed{self.seed}"
 
     def _open(self, folder: Path, config: RunConfig) -> PaperRun:
-        run = PaperRun.resume(folder) if folder.exists() else PaperRun.create(folder, config)
+        run = PaperRun.resume(folder) if begun(folder) else PaperRun.create(folder, config)
         assert isinstance(run, PaperRun)
         run.deadline = self.deadline
         if self.watch:
@@ -308,6 +313,11 @@ class Runner:
         self.results.mkdir(parents=True, exist_ok=True)
         text = json.dumps(strict(record), allow_nan=False, separators=(",", ":"))
         write_text(self.result(run), text + "\n")
+
+
+def begun(folder: Path) -> bool:
+    """Whether there is a run in a folder to go on with."""
+    return (folder / CONFIG).is_file()
 
 
 def _short(row: Row) -> dict[str, Any]:
