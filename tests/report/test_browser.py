@@ -1,5 +1,6 @@
 """The page in Debian's Chromium: it loads in silence, charts are there, switches work, nothing clips."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -128,6 +129,46 @@ def test_a_choice_shows_one_chart_at_a_time(browser: Browser, page_file: Path) -
     last.locator(".main-svg").first.wait_for()
     assert choice.locator(".option:visible").count() == 1
     assert last.is_visible()
+
+
+LONG = "St. Bartholomew's and the Royal London Hospital NHS Trust, <b>ward {}</b> & co"
+
+
+@pytest.fixture(scope="session")
+def long_names(compared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a run whose silos and classes have names as hospitals and diseases do, and one with 100 classes."""
+    folder = tmp_path_factory.mktemp("long")
+    for name, classes in {"few": 10, "many": 100}.items():
+        shutil.copytree(compared / "tct-classes4-seed0", folder / name)
+        split, table = (folder / name / "findings" / f"{which}.json" for which in ("split", "classes"))
+        found = json.loads(split.read_text())
+        for number, silo in enumerate(found["silos"]):
+            silo["name"], silo["counts"] = LONG.format(number), [1 + k % 7 for k in range(classes)]
+        found["class_names"] = [f"chronic obstructive pulmonary disease, type {k}" for k in range(classes)]
+        split.write_text(json.dumps(found))
+        confusion = [[9 if i == j else (i * j) % 3 for j in range(classes)] for i in range(classes)]
+        table.write_text(json.dumps({"confusion": confusion, "tested": True}))
+        write_report(read_runs([folder / name]), folder / f"{name}.html")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "look", [{"viewport": DESKTOP}, {"viewport": PHONE, "is_mobile": True}], ids=["desktop", "phone"]
+)
+@pytest.mark.parametrize("name", ["few", "many"])
+def test_long_names_and_many_classes_leave_room_for_the_charts(
+    browser: Browser, long_names: Path, name: str, look: dict[str, Any]
+) -> None:
+    visit = Visit(browser, long_names / f"{name}.html", **look)
+    assert visit.page.evaluate(OUTSIDE) == []
+    assert visit.page.evaluate(OVERLAPPING) == []
+    shares = visit.page.evaluate(
+        """() => [...document.querySelectorAll('.chart')].map(c => c._fullLayout._size.w / c.clientWidth)"""
+    )
+    assert min(shares) > 0.3
+    assert visit.page.locator(".chart text tspan[style*=bold]").count() == 0, "a name was taken for HTML"
+    assert visit.page.locator(".chart text:has-text('St. B')").count() > 0
+    assert visit.complaints == []
 
 
 @pytest.mark.parametrize(("scheme", "background"), [("light", "rgb(255, 255, 255)"), ("dark", "rgb(20, 23, 26)")])

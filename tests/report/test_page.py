@@ -142,6 +142,25 @@ def test_bad_input_gets_a_clear_error(
     assert not list(tmp_path.rglob("*.html"))
 
 
+def test_a_run_that_is_named_twice_is_shown_once(compared: Path) -> None:
+    runs = read_runs([compared, compared / "tct-classes4-seed0", compared / "../runs"])
+    assert len(runs) == len(read_runs([compared])) == 6
+
+
+def test_only_a_report_is_written_over(compared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page, thesis = tmp_path / "page.html", tmp_path / "thesis.html"
+    thesis.write_text("mine")
+    assert main(["report", str(compared), "--out", str(page)]) == 0
+    assert main(["report", str(compared), "--out", str(page)]) == 0
+    assert main(["report", str(compared), "--out", str(thesis)]) == 2
+    assert "thesis.html exists and is no report" in capsys.readouterr().err
+    assert thesis.read_text() == "mine"
+    assert main(["report", str(compared), "--out", str(thesis / "below.html")]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("fedtct: ")
+    assert len(message.splitlines()) == 1
+
+
 def test_several_runs_on_one_page(compared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     runs = [str(compared / f"{method}-classes4-seed0") for method in ("fedavg", "tct")]

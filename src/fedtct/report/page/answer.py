@@ -7,10 +7,13 @@ from fedtct.history import Row
 from fedtct.report.curves import RATED_ON
 from fedtct.report.page.blocks import Block, Note, Rating, Section, Table, TableRow, rating_of
 from fedtct.report.page.tasks import Method, Task
-from fedtct.runs.findings import SILOS
-from fedtct.runs.folder import RunFolder
-from fedtct.runs.summary import Summary, final_row
+from fedtct.runs.summary import SiloRatings, Summary, final_row
 
+SILO_SAMPLES = {
+    "holdout": "the samples it holds out",
+    "test": "test samples, each class as often as the silo has it",
+    "own": "its own samples, those it trains on unless all silos hold some out",
+}
 COLUMNS = ("method", "{}", "to centralized", "worst silo", "rounds", "MB a silo", "seconds")
 
 
@@ -32,7 +35,7 @@ class Result:
         runs = [Summary.of(run) for run in method.runs]
         rows = [final_row(run.history, run.config) for run in method.runs]
         known = [rating for row in rows if (rating := _rating(row)) is not None]
-        worst = [accuracy for run in method.runs if (accuracy := worst_silo(run)) is not None]
+        worst = [found for run in runs if (found := run.rating("worst_silo")) is not None]
         return cls(
             method,
             accuracy=fmean(known) if known else None,
@@ -51,13 +54,6 @@ class Result:
 
 def _rating(row: Row) -> float | None:
     return next((rating for of in RATED_ON if (rating := row.rating(of)) is not None), None)
-
-
-def worst_silo(run: RunFolder) -> float | None:
-    """The lowest accuracy on samples such as a silo's own; if that is not known, on those it trains on."""
-    found = run.finding(SILOS)
-    judged = [accuracy for accuracy in found["own"] if accuracy is not None] if found else []
-    return min(judged) if judged else final_row(run.history, run.config).rating("worst_silo")
 
 
 def section(task: Task) -> Section:
@@ -114,15 +110,14 @@ def _of(rating: Rating, value: float) -> str:
 def _reading(task: Task, bound: float | None, rating: Rating) -> str:
     """How to read the table, and what it does not tell."""
     runs = [run for method in task.methods for run in method.runs]
-    held = any(row.rating("holdout") is not None for run in runs for row in run.history)
-    judged = all(run.finding(SILOS) for run in runs)
-    whose = "test samples, each class as often as the silo has it" if judged else "the samples it trains on"
-    whose = "the samples it holds out" if held else whose
+    whose = " or ".join(dict.fromkeys(SILO_SAMPLES[SiloRatings.of(run).on] for run in runs))
     rows = [row for run in runs for row in run.history]
     places = {"test": "the test set", "holdout": "what silos hold out", "train": "the data that silos train on"}
     where = next((text for of, text in places.items() if any(row.rating(of) is not None for row in rows)), "nothing")
     over = ", mean ± standard deviation over seeds" if any(len(method.runs) > 1 for method in task.methods) else ""
     parts = [f"{rating.name[0].upper()}{rating.name[1:]} is on {where}{over}. A silo’s is on {whose}."]
+    if task.regression:
+        parts.append("R² is 1 where every prediction is right, and 0 for always saying the mean.")
     stages = max(Summary.of(run).rounds.count("+") for run in runs)
     if stages:
         shared = ", of sharing the features’ statistics," if stages > 1 else ""
@@ -131,7 +126,10 @@ def _reading(task: Task, bound: float | None, rating: Rating) -> str:
     parts += [f"{promise[0].upper()}{promise[1:]}." for promise in promises]
     if bound is None:
         methods = ",".join(dict.fromkeys(["centralized", *(method.config.method for method in task.methods)]))
-        parts.append(f"How far this is from centralized training, fedtct compare --methods {methods} would tell.")
+        parts.append(
+            f"How far this is from centralized training, fedtct compare --methods {methods} with the same settings "
+            "would tell."
+        )
     stopped = [run for run in runs if not run.finished]
     parts += [f"{run.path.name} is not finished: fedtct run --resume {run.path} goes on with it." for run in stopped]
     return " ".join(parts)

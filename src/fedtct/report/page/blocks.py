@@ -111,8 +111,9 @@ def symbol(method: Method) -> str:
 
 
 def of(method: Method, **trace: Any) -> Trace:
-    """A trace that is switched on and off with its method."""
-    return {"type": "scatter", "name": method.label, "meta": {"method": method.label}} | trace
+    """A trace that is switched on and off with its method; its symbols are whole even at the edge."""
+    whole = {"cliponaxis": False} if trace.get("mode") == "markers" else {}
+    return {"type": "scatter", "name": method.label, "meta": {"method": method.label}} | whole | trace
 
 
 def ticks(names: Sequence[str]) -> Trace:

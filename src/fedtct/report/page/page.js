@@ -21,22 +21,68 @@
     return share ? fade(hex, Number(share)) : hex;
   };
 
+  // Plotly takes texts for HTML: a name is none.
+  const plain = (value) => {
+    if (Array.isArray(value)) return value.map(plain);
+    return typeof value === "string" ? value.replace(/&/g, "&amp;").replace(/</g, "&lt;") : value;
+  };
+
   const coloured = (value) => {
     if (typeof value === "string") return value.startsWith("@") ? colour(value) : value;
     if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map(coloured);
     if (value === null || typeof value !== "object") return value;
-    return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, coloured(inner)]));
+    const of = (key, inner) => (key === "customdata" ? plain(inner) : coloured(inner));
+    return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, of(key, inner)]));
   };
 
-  // As many of an axis' names as there is room for.
+  // A long name without its middle: hovering shows it whole.
+  const shorten = (name, most) => {
+    if (name.length <= most) return name;
+    const end = Math.floor((most - 1) / 2);
+    return `${name.slice(0, most - 1 - end).trim()}…${name.slice(-end).trim()}`;
+  };
+
+  const named = (axis) => Boolean(axis.ticktext) && axis.type !== "log";
+  const LETTER = 7; // pixels, about
+  const longest = (axis) => (named(axis) ? Math.max(...axis.ticktext.map((text) => text.length)) : 0);
+
+  const shortened = (axis, most) =>
+    named(axis) ? { ...axis, ticktext: axis.ticktext.map((name) => shorten(name, most)) } : axis;
+
+  // As many of an axis' names as there is room for; those that are too wide for their place are written upwards.
   const thin = (axis, pixels, across) => {
-    if (!axis.ticktext || axis.type === "log") return axis;
-    const longest = Math.max(...axis.ticktext.map((text) => text.length));
-    const needed = across && longest < 5 ? 8 * longest + 8 : 15; // longer names are written upwards
+    if (!named(axis)) return axis;
+    const room = pixels / axis.ticktext.length;
+    const wide = LETTER * longest(axis) + 8;
+    const upwards = across && wide > room && longest(axis) > 4;
+    const needed = across && !upwards ? wide : 15;
     const steps = [1, 2, 5, 10, 20, 50, 100];
-    const step = steps.find((every) => (every * pixels) / axis.ticktext.length >= needed) || 200;
+    const step = steps.find((every) => every * room >= needed) || 200;
     const some = (values) => values.filter((_, index) => index % step === 0);
-    return { ...axis, tickvals: some(axis.tickvals), ticktext: some(axis.ticktext) };
+    const angle = across ? { tickangle: upwards ? -90 : 0 } : {};
+    return { ...axis, ...angle, tickvals: some(axis.tickvals), ticktext: plain(some(axis.ticktext)) };
+  };
+
+  // A title in lines that are no longer than its axis.
+  const wrapped = (axis, pixels) => {
+    const most = Math.max(10, Math.floor(pixels / (LETTER + 0.5)));
+    const lines = [""];
+    for (const word of (axis.title.text || "").split(" ")) {
+      const line = `${lines[lines.length - 1]} ${word}`.trim();
+      if (line.length <= most) lines[lines.length - 1] = line;
+      else lines.push(word);
+    }
+    return { ...axis, title: { ...axis.title, text: lines.filter(Boolean).join("<br>") } };
+  };
+
+  // Both axes, with names that leave most of the room to what is drawn.
+  const axes = (chart, place, x, y) => {
+    const square = chart.fit === "square";
+    const most = Math.max(12, Math.min(28, Math.floor(place.clientWidth / 24)));
+    const [across, down] = [shortened(x, Math.min(most, 18)), shortened(y, most)];
+    const width = place.clientWidth - 60 - LETTER * longest(down) - (square ? 70 : 0);
+    const height = square ? Math.min(width, 520) : place.clientHeight - 90;
+    return { xaxis: wrapped(thin(across, width, true), width), yaxis: thin(down, height, false) };
   };
 
   const layout = (chart, place) => {
@@ -49,8 +95,7 @@
     return {
       hovermode: "x unified",
       ...own,
-      xaxis: thin(merged("xaxis"), place.clientWidth - 90, true),
-      yaxis: thin(merged("yaxis"), (chart.fit === "square" ? place.clientWidth : place.clientHeight) - 90, false),
+      ...axes(chart, place, merged("xaxis"), merged("yaxis")),
       font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: variable("text") },
       margin: { l: 46, r: 14, t: 12, b: 40 },
       paper_bgcolor: "rgba(0,0,0,0)",

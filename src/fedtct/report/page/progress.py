@@ -22,7 +22,7 @@ from fedtct.report.page.tasks import Method, Task
 STAGES = {"stage1": "stage 1", "convexify": "statistics", "stage2": "stage 2"}
 LOSSES = {"stage1": "cross-entropy in stage 1", "stage2": "squared error in stage 2"}
 LOSS = Rating("loss", {}, ".3g", 1, 3, "")
-AXES = {"round": "rounds", "megabyte": "megabytes sent and received by a silo"}
+AXES = {"round": "rounds", "megabyte": "MB a silo sends and receives"}
 MEASURES: dict[str, Callable[[Point], float]] = {
     "round": lambda point: point.rounds,
     "megabyte": lambda point: point.megabytes,

@@ -63,7 +63,7 @@ def called(names: Sequence[str], count: int) -> list[str]:
 
 def read_runs(paths: Sequence[Path]) -> list[RunFolder]:
     """The runs in these folders: runs, comparisons or choices."""
-    runs = [run for path in paths for run in _runs_in(path)]
+    runs = list({run.path.resolve(): run for path in paths for run in _runs_in(path)}.values())  # each once
     for run in runs:
         if not run.history:
             raise FedtctError(f"{run.path} has no rounds yet: there is nothing to report")

@@ -35,6 +35,12 @@ def write_report(runs: Sequence[RunFolder], path: Path) -> Path:
     return path
 
 
+def is_report(path: Path) -> bool:
+    """Whether a file is such a page, and may be written again."""
+    with path.open("rb") as file:
+        return b'name="generator" content="fedtct"' in file.read(2000)
+
+
 def render(runs: Sequence[RunFolder]) -> str:
     """The page as text."""
     tasks = arrange(runs)
