@@ -20,8 +20,8 @@ class VisionTransformer(nn.Module):
         channels, height, width = shape
         self.patches = nn.Conv2d(channels, WIDTH, PATCH, stride=PATCH)
         self.places = nn.Parameter(0.02 * torch.randn(1, (height // PATCH) * (width // PATCH), WIDTH))
-        layers = [nn.TransformerEncoderLayer(WIDTH, 4, 64, dropout=0.0, batch_first=True) for _ in range(2)]
-        self.layers = nn.Sequential(*layers)
+        plain = {"dropout": 0.0, "batch_first": True, "norm_first": True}
+        self.layers = nn.Sequential(*(nn.TransformerEncoderLayer(WIDTH, 4, 64, **plain) for _ in range(2)))
         self.head = nn.Linear(WIDTH, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -36,11 +36,14 @@ def build(shape: tuple[int, ...], outputs: int) -> nn.Module:
 
 
 def main() -> None:
-    """Five silos that know four digits each; 600 pictures are enough to see it work."""
+    """Five silos that know four digits each; 600 pictures are enough to see it work.
+
+    The learning rate and d are the best of a few on pictures that silos held out.
+    """
     data = fedtct.load_dataset("digits")
     x, y = data.train.x[:600], data.train.y[:600]
     silos = [(x[part], y[part]) for part in fedtct.partition(y, silos=5, split="classes:4", seed=0)]
-    stages = {"stage1": fedtct.FedAvg(rounds=4, local_epochs=4), "stage2": fedtct.Ridge(d=256)}
+    stages = {"stage1": fedtct.FedAvg(rounds=4, local_epochs=4, lr=0.05), "stage2": fedtct.Ridge(d=1024)}
     *_, fedavg, tct = fedtct.TCT(build, **stages).fit(silos, test=data.test).history
     print(f"FedAvg {fedavg.test_accuracy:.1%}, TCT {tct.test_accuracy:.1%}")
 
