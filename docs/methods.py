@@ -29,7 +29,7 @@ def run(folder: Path) -> list[dict[str, Any]]:
         plan = comparison(methods, SPLITS, SEEDS, SETTINGS | {"stage2": stage2})
         for line in table(plan.execute(folder / stage2, watch=tell)):
             method = "tct, one round" if stage2 == "ridge" else line.method
-            lines.append(vars(line) | {"method": method})
+            lines.append(line.as_dict() | {"method": method})
     return lines
 
 

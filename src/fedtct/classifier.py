@@ -2,6 +2,7 @@
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -39,6 +40,7 @@ class Classifier(ABC):
     spec: NetworkSpec
     device: torch.device
     temperature: float | None  # of probabilities, fitted to what silos hold out
+    on_batch: Callable[[int, int], None] | None = None  # told how many samples of how many are done
 
     @abstractmethod
     def _batch_scores(self, x: Tensor) -> Tensor:
@@ -53,17 +55,25 @@ class Classifier(ABC):
     def _from(cls, spec: NetworkSpec, tensors: dict[str, Tensor], record: dict[str, Any], device: torch.device) -> Self:
         """The classifier that was saved as these."""
 
-    def scores(self, x: Any) -> Tensor:
-        """A score for each output, one row a sample; batches, so that any number of samples fits."""
-        return self._scores_of(self.spec.inputs.encode(x, "x"))
+    def scores(self, x: Any, whose: str = "x") -> Tensor:
+        """A score for each output, one row a sample; batches, so that any number of samples fits.
+
+        ``whose`` is what messages call the samples.
+        """
+        return self._scores_of(self.spec.inputs.encode(x, whose))
 
     @torch.no_grad()
     def _scores_of(self, x: Tensor) -> Tensor:
+        parts, done = [], 0
         try:
-            parts = [self._batch_scores(batch.to(self.device)).cpu() for batch in x.split(BATCH)]
+            for batch in x.split(BATCH) if len(x) else ():
+                parts.append(self._batch_scores(batch.to(self.device)).cpu())
+                done += len(batch)
+                if self.on_batch:
+                    self.on_batch(done, len(x))
         except IndexError as error:  # a token that an embedding does not know
             raise FedtctError(f"the model cannot take these samples: {error}") from error
-        return torch.cat(parts) if len(x) else torch.zeros(0, self.spec.num_classes)
+        return torch.cat(parts) if parts else torch.zeros(0, self.spec.num_classes)
 
     def predict(self, x: Any) -> Answers:
         """The class of each sample: a tensor of labels, or an array of names; of a regression, a tensor of numbers."""
@@ -82,10 +92,13 @@ class Classifier(ABC):
         """
         if isinstance(self.spec.task, Regression):
             raise FedtctError("this model predicts numbers: it has no probabilities of classes")
-        scores = self.scores(x).double()
+        return self.probabilities(self.scores(x))
+
+    def probabilities(self, scores: Tensor) -> Tensor:
+        """The probabilities that scores stand for."""
         if self.temperature is not None:
-            return (scores / self.temperature).softmax(1)
-        return self._plain_probabilities(scores)
+            return (scores.double() / self.temperature).softmax(1)
+        return self._plain_probabilities(scores.double())
 
     @abstractmethod
     def _plain_probabilities(self, scores: Tensor) -> Tensor:
@@ -141,9 +154,14 @@ class Classifier(ABC):
             raise FedtctError(f"{folder} holds a '{record['kind']}' model, not a '{cls.kind}' one")
         if record["model"] is None and model is None:
             raise FedtctError(
-                f"{folder} was made from a model of your own ({record['class']}): give it to load, as model"
+                f"{folder} was made from a model of your own ({record['class']}): give it to load, as model, or to a "
+                "command as --model module:function"
             )
-        return rebuild(record, load_file(file), model, device)  # type: ignore[return-value]
+        try:
+            tensors = load_file(file)
+        except SafetensorError as error:
+            raise FedtctError(f"{file} is damaged: it holds no tensors ({error})") from error
+        return rebuild(record, tensors, model, device)  # type: ignore[return-value]
 
     def _record(self) -> dict[str, Any]:
         return {"kind": self.kind} | self.spec.record() | {"temperature": self.temperature}
@@ -165,12 +183,19 @@ def read_record(path: Path) -> tuple[dict[str, Any], Path]:
     try:
         if path.is_file():
             with safe_open(path, framework="pt") as file:
-                return json.loads(file.metadata()[METADATA]), path
+                return _complete(json.loads(file.metadata()[METADATA])), path
         if (path / RECORD).is_file() and (path / TENSORS).is_file():
-            return json.loads((path / RECORD).read_text()), path / TENSORS
+            return _complete(json.loads((path / RECORD).read_text())), path / TENSORS
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise FedtctError(f"{path} holds no model that fedtct saved or exported") from error
     raise FedtctError(f"{path} holds no saved model: {RECORD} and {TENSORS} must be there")
+
+
+def _complete(record: dict[str, Any]) -> dict[str, Any]:
+    """The record; a KeyError or TypeError if something is not there."""
+    for name in ("kind", "model", "inputs", "num_classes"):
+        record[name]
+    return record
 
 
 class NetworkClassifier(Classifier):

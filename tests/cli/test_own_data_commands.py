@@ -1,11 +1,13 @@
 """fedtct run on silos' own files, from data to model."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 from fedtct.cli import main
 
@@ -65,6 +67,27 @@ def test_numbers_of_a_table(folder, capsys):
     assert "held-out R² " in err
 
 
+def test_no_table_is_cut_on_a_narrow_screen(folder, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    words = [
+        "compare",
+        "--data",
+        "silos",
+        "--target",
+        "cost",
+        "--test",
+        "test.csv",
+        "--methods",
+        "fedavg",
+        "--seeds",
+        "2",
+    ]
+    assert main([*words, *QUICK]) == 0
+    out = capsys.readouterr().out
+    assert "…" not in out
+    assert "test R², mean ± std" in out
+
+
 def test_a_model_of_ones_own(folder, capsys):
     result = run(capsys, "--target", "state", "--model", "mine:build", "--out", "own", "--method", "fedavg")
     assert result["model"] == "mine:build"
@@ -76,6 +99,40 @@ def test_methods_are_compared_on_ones_own_data(folder, capsys):
     words = ["compare", "--data", "silos", "--target", "state", "--methods", "fedavg,tct", *QUICK, "--out", "both"]
     assert main(words) == 0
     assert "held-out" in capsys.readouterr().out
+
+
+def test_numbers_are_compared_and_chosen_between_by_r2(folder, capsys):
+    own = ["--data", "silos", "--target", "cost", *QUICK]
+    assert main(["compare", *own, "--methods", "fedavg,tct", "--out", "both"]) == 0
+    out, _ = capsys.readouterr()
+    assert "held-out R²" in out
+    assert "%" not in out
+    (fedavg, _) = json.loads((folder / "both" / "summary.json").read_text())["table"]
+    last = json.loads((folder / "both" / "fedavg-own-seed0" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert fedavg["holdout_r2"] == last["holdout_r2"]
+    # A rate that diverges has no R², which must not win by standing first.
+    assert main(["run", *own, "--method", "fedavg", "--lr", "1e30,0.01", "--out", "rates", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["chosen"], result["candidates"]["lr-1e+30"]) == ("lr-0.01", None)
+    assert main(["run", "--resume", "rates"]) == 0
+    assert "lr-0.01 (chosen)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("holdout", "on"), [("0", "test"), ("0.2", "holdout")])
+def test_the_worst_silo_is_the_same_on_the_screen_on_the_page_and_on_the_card(folder, capsys, holdout, on):
+    words = ["--target", "state", "--test", "test.csv", "--holdout", holdout, "--out", "a"]
+    result = run(capsys, *words)
+    found = json.loads((folder / "a" / "findings" / "silos.json").read_text())["own"]
+    assert result["worst_silo_accuracy"] == min(found)
+    assert result["worst_silo_on"] == on
+    worst = f"{100 * min(found):.1f}"
+    assert f"its worst silo has, it reaches {worst} %" in (folder / "a" / "report.html").read_text()
+    assert main(["run", "--resume", "a"]) == 0
+    assert f"  {worst} %  " in capsys.readouterr().out
+    assert main(["export", "a"]) == 0
+    card = capsys.readouterr().out
+    assert f"| {worst}% |" in card
+    assert ("what it holds out" in card) == (on == "holdout")
 
 
 def test_predict_evaluate_and_export(folder, capsys):
@@ -116,10 +173,18 @@ def test_predictions_of_numbers_and_of_a_model_of_ones_own(folder, capsys):
     assert main(["predict", "c", "--input", "test.csv"]) == 0
     assert "not calibrated: no silo held samples out" in capsys.readouterr().err
     (folder / "text.csv").write_text("age,town,cost\nold,Ulm,3\n")
+    (folder / "p.csv").write_text("label\nill\n")
+    for name, file in {"cut": "model.safetensors", "empty": "model.json"}.items():
+        shutil.copytree("c/model", name)
+        (folder / name / file).write_text("{}")
     for command, message in {
-        "predict b --input test.csv": "made from a model of your own (Sequential): give it to load",
+        "predict b --input test.csv": "made from a model of your own: give it with --model mine:build",
+        "predict b/model --input test.csv": "made from a model of your own (Sequential): give it to load, as model, or",
         "predict c --input none.csv": "cannot read none.csv: No such file",
-        "predict c --input text.csv": "column 'age' holds texts, the silos' numbers",
+        "predict c --input text.csv": "text.csv: column 'age' holds texts, the silos' numbers",
+        "predict c --input p.csv": "p.csv has no column 'age', which the silos learn from",
+        "predict cut --input test.csv": "model.safetensors is damaged",
+        "predict empty --input test.csv": "holds no model that fedtct saved or exported",
         "predict c --input test.csv --out c": "c exists",
         "predict c --input test.csv --out none/x.csv": "cannot be made",
         "predict silos --input test.csv": "silos holds no saved model",
@@ -153,6 +218,10 @@ BAD = {
     "run --data silos --target state --holdout 1": "holdout is a share",
     "run --data silos --target state --image-size 3": "a height and a width",
     "run --data strange --target state": "column 'age' holds numbers in north and texts in other",
+    "run --data test.csv --target state": "test.csv is a file, not a folder",
+    "run --data loose": "1.png has no class: put it into a folder",
+    "run --data latin --target state": "no UTF-8 text; save it as CSV in UTF-8",
+    "run --data silos --target state --out test.csv/a": "cannot be made",
     "run --data silos --target state --test fox.csv": "has class 'fox', which no silo trains on",
 }
 
@@ -163,6 +232,10 @@ def test_what_is_wrong_is_said_before_any_work(command, folder, capsys):
     patients(9, 0).to_csv("strange/north.csv", index=False)
     patients(9, 0).assign(age="old").to_csv("strange/other.csv", index=False)
     patients(9, 0).assign(state="fox").to_csv("fox.csv", index=False)
+    (folder / "latin").mkdir()
+    (folder / "latin" / "a.csv").write_bytes("age,state\n1,müde\n".encode("latin-1"))
+    (folder / "loose" / "a").mkdir(parents=True)
+    Image.new("RGB", (4, 4)).save("loose/a/1.png")
     code, message = main(command.split()), capsys.readouterr().err
     assert code == 2
     assert BAD[command] in message

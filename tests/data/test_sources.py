@@ -53,6 +53,21 @@ def test_csv_parquet_and_npz_of_a_table_give_the_same_model(tmp_path):
     assert torch.equal(scores[0], scores[2])
 
 
+def test_row_numbers_that_pandas_wrote_are_not_learnt_from(tmp_path):
+    table = pd.DataFrame({"a": [1.5, 2.5], "b": ["x", "y"], "y": ["no", "yes"]})
+    table.to_csv(tmp_path / "with.csv")
+    table.to_csv(tmp_path / "without.csv", index=False)
+    (with_numbers, _), (without, _) = (read_samples(tmp_path / f"{name}.csv", "y") for name in ("with", "without"))
+    pd.testing.assert_frame_equal(with_numbers, without)
+
+
+def test_a_file_that_is_no_silo_is_not_passed_over_in_silence(tmp_path):
+    (tmp_path / "north.csv").write_text("a,y\n1,2\n")
+    (tmp_path / "south.xlsx").write_text("")
+    with pytest.warns(UserWarning, match=r"south\.xlsx is taken for no silo"):
+        assert list(silo_paths(tmp_path)) == ["north"]
+
+
 def test_images_in_folders_are_classes(tmp_path):
     for name, count in {"cat": 2, "dog": 3}.items():
         (tmp_path / "a" / name).mkdir(parents=True)

@@ -149,6 +149,20 @@ def test_a_damaged_run_says_what_is_damaged(file: str, content: bytes, message: 
         RunFolder.resume(tmp_path / "a")
 
 
+@pytest.mark.parametrize("lost", ["stage1", "convexify", "stage2"])
+def test_a_lost_checkpoint_costs_time_and_nothing_else(lost: str, tmp_path: Path) -> None:
+    small = SMALL | {"method": "tct", "rounds": (1, 2), "p": 50, "steps": 5}
+    whole = execute(RunFolder.create(tmp_path / "a", RunConfig.of(**small)))
+    (tmp_path / "a" / "model" / "model.json").unlink()
+    (tmp_path / "a" / "checkpoints" / f"{lost}.safetensors").unlink()
+    again = execute(RunFolder.resume(tmp_path / "a"))
+
+    def told(history: Any) -> list[Any]:
+        return [(row.stage, row.round, row.test_accuracy, row.train_loss, row.bytes_up) for row in history]
+
+    assert told(again.history) == told(whole.history) == told(RunFolder.read(tmp_path / "a").history)
+
+
 def test_another_configuration_is_refused_by_name(tmp_path: Path) -> None:
     execute(RunFolder.create(tmp_path / "a", RunConfig.of(**SMALL)))
     same = {"silos": "3", "rounds": "2", "data_dir": "elsewhere"}

@@ -54,8 +54,8 @@ def test_a_comparison_ends_with_a_table_of_means(tmp_path: Path) -> None:
     fedavg, tct = write_comparison(runs, tmp_path / "c")
     own = [Summary.of(runs[f"fedavg-iid-seed{seed}"]) for seed in (0, 1)]
     accuracies = [run.test_accuracy or 0.0 for run in own]
-    assert fedavg.test_accuracy == fmean(accuracies)
-    assert fedavg.test_accuracy_std == stdev(accuracies)
+    assert fedavg.rating == fmean(accuracies)
+    assert fedavg.spread == stdev(accuracies)
     assert fedavg.megabytes * 1e6 == pytest.approx(own[0].bytes_up + own[0].bytes_down)
     assert (fedavg.rounds, tct.rounds) == ("2", "1+2+1")
     record = json.loads((tmp_path / "c" / "summary.json").read_text())
@@ -108,7 +108,7 @@ def test_a_choice_is_made_by_held_out_samples_alone(tmp_path: Path) -> None:
         assert RunFolder.resume(tmp_path / "c" / name).history[-1].holdout_accuracy == accuracy
     assert json.loads((tmp_path / "c" / "choice.json").read_text())["best"] == "lr-0.1"
     before = times(tmp_path / "c" / "lr-0.1")
-    assert choose(Plan.read(tmp_path / "c", "choose"), tmp_path / "c", resume=True).accuracies == accuracies
+    assert choose(Plan.read(tmp_path / "c", "choose"), tmp_path / "c", resume=True).ratings == accuracies
     assert times(tmp_path / "c" / "lr-0.1") == before
 
 

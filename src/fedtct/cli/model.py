@@ -1,6 +1,5 @@
 """fedtct predict, evaluate and export: what to do with a model that a run ended with."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -28,15 +27,23 @@ def predict(
     \b
     fedtct predict runs/a --input patients.csv --out diagnoses.csv
     """
-    from fedtct.runs.folder import free_file
-    from fedtct.runs.predictions import prediction_table
-    from fedtct.runs.saved import Saved
-    from fedtct.tasks import Regression
+    with Screen() as screen:
+        screen.wait("reading the model")
+        from fedtct.runs.folder import free_file, write_text
+        from fedtct.runs.predictions import prediction_table
+        from fedtct.runs.saved import Saved
+        from fedtct.tasks import Regression
 
-    path = free_file(out) if out else None
-    saved = Saved.load(where, own, device)
-    table = prediction_table(saved.model, saved.inputs(file))
-    table.to_csv(path or sys.stdout, index=False)
+        path = free_file(out) if out else None
+        saved = Saved.load(where, own, device)
+        screen.wait(f"reading {file}")
+        x = saved.inputs(file)
+        saved.model.on_batch = screen.count("predicting")
+        text = prediction_table(saved.model, x, str(file)).to_csv(index=False)
+    if path:
+        write_text(path, text)
+    else:
+        print(text, end="")
     if not isinstance(saved.model.spec.task, Regression) and not saved.model.calibrated:
         Screen().say("fedtct: probabilities are not calibrated: no silo held samples out in training")
 
@@ -54,11 +61,16 @@ def evaluate(
     \b
     fedtct evaluate runs/a --input patients.csv
     """
-    from fedtct.runs.predictions import evaluate as compare
-    from fedtct.runs.saved import Saved
+    with Screen(quiet=json) as screen:
+        screen.wait("reading the model")
+        from fedtct.runs.predictions import evaluate as compare
+        from fedtct.runs.saved import Saved
 
-    saved = Saved.load(where, own, device)
-    found = compare(saved.model, *saved.samples(file, target))
+        saved = Saved.load(where, own, device)
+        screen.wait(f"reading {file}")
+        x, y = saved.samples(file, target)
+        saved.model.on_batch = screen.count("predicting")
+        found = compare(saved.model, x, y, str(file))
     if json:
         classes = {rating.name: rating._asdict() for rating in found.classes}
         print_json({"samples": found.samples, **found.figures, "classes": classes})
@@ -76,8 +88,14 @@ def export(
     \b
     fedtct export runs/a --out diagnosis.safetensors
     """
-    from fedtct.runs.saved import Saved
+    with Screen() as screen:
+        screen.wait("reading the model")
+        from fedtct.runs.folder import free_file
+        from fedtct.runs.saved import Saved
 
-    card = Saved.load(where, own, "cpu").export(out)
+        free_file(out)  # better an error before anything is read
+        saved = Saved.load(where, own, "cpu")
+        screen.wait(f"writing {out}")
+        card = saved.export(out)
     print(card)
     print(f"{out}: the model and this card")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fedtct.runs.compare import Line
     from fedtct.runs.predictions import Evaluation
     from fedtct.runs.summary import Summary
+
+RATED = {"test": "test", "held-out": "holdout", "train": "train"}
 
 
 def next_free(path: Path, ending: str = "") -> Path:
@@ -43,10 +45,10 @@ def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
         print_json(summary.as_dict())
         return
     megabytes = (summary.bytes_up + summary.bytes_down) / 1e6
-    rated = {"test": "test", "held-out": "holdout", "train": "train", "worst silo": "worst_silo"}
+    rated = RATED | {_worst_silo(summary): "worst_silo"}
     rated = {title: of for title, of in rated.items() if of == "train" or summary.rating(of) is not None}
-    unit, show = (" R²", "{:.3f}".format) if summary.regression else ("", percent)
-    titles = [title + unit for title in rated]
+    unit, show = _measure(summary.regression)
+    titles = [title + (unit if place == 0 else "") for place, title in enumerate(rated)]
     table = _table("method", "split", *titles, "rounds", "MB a silo", "seconds")
     table.add_row(
         summary.method,
@@ -66,11 +68,12 @@ def print_choice(choice: Choice, as_json: bool, page: Path) -> None:
 
     summary = Summary.of(choice.best)
     if as_json:
-        print_json(summary.as_dict() | {"chosen": choice.best.path.name, "candidates": choice.accuracies})
+        print_json(summary.as_dict() | {"chosen": choice.best.path.name, "candidates": choice.ratings})
         return
-    table = _table("candidate", "held-out")
-    for name, accuracy in choice.accuracies.items():
-        table.add_row(f"{name} (chosen)" if name == choice.best.path.name else name, percent(accuracy))
+    unit, show = _measure(summary.regression)
+    table = _table("candidate", f"held-out{unit}")
+    for name, rating in choice.ratings.items():
+        table.add_row(f"{name} (chosen)" if name == choice.best.path.name else name, show(rating))
     _print(table)
     print_summary(summary, False, page)
 
@@ -78,26 +81,36 @@ def print_choice(choice: Choice, as_json: bool, page: Path) -> None:
 def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) -> None:
     """The table of a comparison."""
     if as_json:
-        print_json({"folder": str(folder), "table": [vars(line) for line in lines]})
+        print_json({"folder": str(folder), "table": [line.as_dict() for line in lines]})
         return
-    several = any(line.seeds > 1 for line in lines)
-    rated_on = "held-out" if lines[0].rated_on == "holdout" else "test"
-    test = f"{rated_on}, mean ± std" if several else rated_on
-    table = _table("split", "method", test, "worst silo", "rounds", "MB a silo", "seconds")
+    unit, show = _measure(lines[0].regression)
+    title = next(title for title, of in RATED.items() if of == lines[0].rated_on) + unit
+    title += ", mean ± std" if any(line.seeds > 1 for line in lines) else ""
+    table = _table("split", "method", title, _worst_silo(lines[0]), "rounds", "MB a silo", "seconds")
     for before, line in zip([None, *lines], lines, strict=False):
         if before and before.split != line.split:
             table.add_section()
-        spread = f" ± {100 * line.test_accuracy_std:.1f}" if line.test_accuracy_std is not None else ""
+        spread = "" if line.spread is None else f" ± {show(line.spread).removesuffix(' %')}"
         table.add_row(
             line.split,
             line.method,
-            percent(line.test_accuracy) + spread,
-            percent(line.worst_silo_accuracy),
+            show(line.rating) + spread,
+            show(line.worst_silo),
             line.rounds,
             f"{line.megabytes:,.1f}",
             f"{line.seconds:,.1f}",
         )
     _print(table, f"everything is in {folder}, with a folder a run: look at {page}")
+
+
+def _measure(regression: bool) -> tuple[str, Callable[[float | None], str]]:
+    """What is added to a column's title, and how its numbers are written: shares of a hundred, or R²."""
+    return (" R²", lambda value: "-" if value is None else f"{value:.3f}") if regression else ("", percent)
+
+
+def _worst_silo(rated: Summary | Line) -> str:
+    """A column's title; the number is the report's, unless only the silos themselves rated the model."""
+    return "worst silo, own" if rated.worst_silo_on == "own" else "worst silo"
 
 
 def print_evaluation(found: Evaluation, model: Classifier) -> None:
@@ -143,7 +156,7 @@ def _table(*columns: str) -> Table:
 
 def _print(table: Table, note: str = "") -> None:
     console = Console(highlight=False)
-    # A pipe has no width to fit into.
-    console.print(table, width=None if console.is_terminal else 200)
+    console.width = max(console.width, 200)  # whoever has less room sees it wrapped: better than cut
+    console.print(table)
     if note:
         console.print(note, markup=False, soft_wrap=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fedtct.classifier import Fit
+    from fedtct.runs.config import RunConfig
     from fedtct.runs.execute import Job
     from fedtct.runs.folder import RunFolder
 
@@ -22,9 +23,18 @@ def look_at_run(folder: RunFolder, job: Job, fit: Fit) -> None:
 
     find_all(folder, job, fit)
     config, plots = folder.config, folder.path / PLOTS
-    write_plots({TITLES[config.method]: folder.history}, plots, title=f"{config.dataset}, {config.split}")
+    folder.watcher.count("drawing", 0, 2)
+    write_plots({TITLES[config.method]: folder.history}, plots, title=_title(config))
+    folder.watcher.count("drawing", 1, 2)
     if job.data.class_names:
-        write_split_plot(class_counts(job, fit.model.spec).numpy(), plots, job.data.class_names)
+        names = [silo.name for silo in job.silos] if config.data else []
+        write_split_plot(class_counts(job, fit.model.spec).numpy(), plots, job.data.class_names, names)
+    folder.watcher.count("drawing", 2, 2)
+
+
+def _title(config: RunConfig) -> str:
+    """What the data is called, and how it was dealt if it was."""
+    return config.dataset if config.data else f"{config.dataset}, {config.split}"
 
 
 def draw_comparison(runs: Mapping[str, RunFolder], folder: Path) -> None:
@@ -38,8 +48,8 @@ def draw_comparison(runs: Mapping[str, RunFolder], folder: Path) -> None:
         curves = {
             TITLES[method]: [run.history for run in group] for (own, method), group in groups.items() if own == split
         }
-        dataset = next(iter(runs.values())).config.dataset
-        write_plots(curves, folder / PLOTS / slug(split), title=f"{dataset}, {split}")
+        title = _title(next(run.config for run in runs.values() if run.config.split == split))
+        write_plots(curves, folder / PLOTS / slug(split), title=title)
 
 
 def report_on(runs: Sequence[RunFolder], folder: Path) -> Path:

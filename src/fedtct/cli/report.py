@@ -29,15 +29,21 @@ def report(
     with Screen() as screen:
         screen.wait("reading")
         from fedtct.report.page import read_runs, write_report
-        from fedtct.report.page.write import REPORT
+        from fedtct.report.page.write import REPORT, is_report
         from fedtct.report.trackers import TRACKERS, need
+        from fedtct.runs.folder import check_place
 
         asked = [name for name, wanted in {"tensorboard": tensorboard, "mlflow": mlflow}.items() if wanted]
         for name in asked:
             need(name)
         if out is not None and out.is_dir():
             raise FedtctError(f"{out} is a folder: give --out the name of a file, {out / REPORT} for example")
+        if out is not None and out.exists() and not is_report(out):
+            raise FedtctError(f"{out} exists and is no report: choose another file with --out")
+        if out is not None:
+            check_place(out)
         found = read_runs(runs)
+        screen.wait("writing the report")
         written = [str(write_report(found, out or default_file(runs)))]
         for name in asked:
             for run in screen.track(found, f"writing for {name}"):

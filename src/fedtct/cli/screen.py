@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
@@ -90,6 +90,23 @@ class Screen:
             yield item
             self.bars.update(bar, completed=number, rounds=f"{number}/{len(items)}")
 
+    def count(self, doing: str) -> Callable[[int, int], None]:
+        """Someone to tell how many of how many are done: a bar on a terminal, a line now and then elsewhere."""
+        started = time.monotonic()
+        next_line, bar = started + SECONDS_BETWEEN_LINES, None
+
+        def tell(done: int, total: int) -> None:
+            nonlocal next_line, bar
+            bar = self.show_bar(doing, total, done) if bar is None else bar
+            self.bars.update(bar, completed=done, rounds=f"{done:,}/{total:,}")
+            now = time.monotonic()
+            if not self.console.is_terminal and now > next_line and done < total:
+                left = f"  about {duration((now - started) / done * (total - done))} left" if done else ""
+                self.say(f"{doing}  {done:,} of {total:,}{left}")
+                next_line = now + SECONDS_BETWEEN_LINES
+
+        return tell
+
     def watch(self, name: str, config: RunConfig) -> Watcher:
         """Someone who shows a run here; of the run before, a line is left."""
         if rated := [task for task in self.bars.tasks if task.fields["accuracy"]]:
@@ -103,11 +120,22 @@ class Screen:
         return _Bars(self, name) if self.console.is_terminal else _Lines(self, name)
 
 
-class _Lines(Watcher):
-    """A line when a stage begins and ends, and every few seconds in between."""
+class _Shown(Watcher):
+    """Shows what is counted as the screen does."""
 
     def __init__(self, screen: Screen, name: str) -> None:
         self.screen, self.name = screen, name
+        self.counting: dict[str, Callable[[int, int], None]] = {}
+
+    def count(self, doing: str, done: int, total: int) -> None:
+        self.counting.setdefault(doing, self.screen.count(f"{self.name}  {doing}"))(done, total)
+
+
+class _Lines(_Shown):
+    """A line when a stage begins and ends, and every few seconds in between."""
+
+    def __init__(self, screen: Screen, name: str) -> None:
+        super().__init__(screen, name)
         self.stage, self.rounds, self.first, self.done = "", 0, 0, 0
         self.started = self.next_line = 0.0
 
@@ -135,11 +163,12 @@ class _Lines(Watcher):
         self.screen.say("  ".join(part for part in (self.name, self.stage, *parts) if part))
 
 
-class _Bars(Watcher):
+class _Bars(_Shown):
     """A bar a stage, that moves with every silo's reply."""
 
     def __init__(self, screen: Screen, name: str) -> None:
-        self.screen, self.bars, self.name = screen, screen.bars, name
+        super().__init__(screen, name)
+        self.bars = screen.bars
         self.task = TaskID(0)
         self.rounds, self.done, self.silos = 0, 0.0, ""
 

@@ -10,7 +10,6 @@ from fedtct.cli.screen import Screen
 from fedtct.errors import FedtctError
 
 INTERRUPTED = 130
-CONFIG, PLAN = "config.toml", "plan.json"  # what a run and several runs begin with; importing them would take seconds
 
 
 @contextmanager
@@ -30,7 +29,7 @@ def stoppable(screen: Screen, folder: Path | None, go_on: str) -> Iterator[None]
 
 
 def _how(folder: Path | None, go_on: str, else_: str = "nothing was begun: type the same command again") -> str:
-    begun = folder is None or any((folder / name).is_file() for name in (CONFIG, PLAN))
+    begun = folder is None or (folder.is_dir() and any(folder.iterdir()))
     return f"go on with `{go_on}`" if begun else else_
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,10 +24,14 @@ MANY_CLASSES = 100
 def silo_paths(folder: Path) -> dict[str, Path]:
     """The silos in a folder, by name: a file or a folder of images each."""
     if not folder.is_dir():
-        raise FedtctError(f"there is no folder {folder}: it should hold a file for each silo, or a folder of images")
+        what = f"{folder} is a file, not a folder" if folder.exists() else f"there is no folder {folder}"
+        raise FedtctError(f"{what}: it should hold a file for each silo, or a folder of images")
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        if path.name.startswith(".") or not (path.is_dir() or path.suffix.lower() in (".npz", *TABLES)):
+        if path.name.startswith("."):
+            continue
+        if not (path.is_dir() or path.suffix.lower() in (".npz", *TABLES)):
+            warnings.warn(f"{path} is taken for no silo: it is no .npz, .csv or .parquet file", stacklevel=2)
             continue
         if path.stem in found:
             raise FedtctError(f"{path} and {found[path.stem]} would be silos of the same name: rename one of them")
@@ -40,6 +45,8 @@ def read_samples(path: Path, target: str = "", task: str = "auto", image_size: S
     """Samples and what is to be learnt of them: of a table, its column ``target``."""
     if path.is_dir():
         x, files = read_images(path, image_size)
+        if loose := [file for file in files if file.parent == path]:
+            raise FedtctError(f"{loose[0]} has no class: put it into a folder called like its class, in {path}")
         return x, as_answers([file.parent.name for file in files], task, f"{path}: the class")
     if path.suffix.lower() in TABLES:
         table = read_table(path)
@@ -50,7 +57,10 @@ def read_samples(path: Path, target: str = "", task: str = "auto", image_size: S
         if target not in table.columns:
             raise FedtctError(f"{path} has no column '{target}'. It has {listing(table.columns)}")
         if missing := int(table[target].isna().sum()):
-            raise FedtctError(f"{path}: {missing} of {len(table)} rows have no '{target}': fill it in, or drop them")
+            raise FedtctError(
+                f"{path}: {missing} of {len(table)} rows have no '{target}' (nothing, NA, None or null is there): "
+                "fill it in, or drop them"
+            )
         return table.drop(columns=target), _column_answers(table[target], task, f"{path}: column '{target}'")
     x, y = load_npz(path, "x", "y")
     if task == "auto" or y.dtype.kind in "iu":
@@ -79,16 +89,23 @@ def read_table(path: Path) -> pd.DataFrame:
                 header = file.readline()
             separator = max(",;\t|", key=header.count)
             exact: Any = {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}
-            table = pd.read_csv(path, sep=separator, encoding="utf-8-sig", **exact)
+            table = _without_row_numbers(pd.read_csv(path, sep=separator, encoding="utf-8-sig", **exact))
     except ImportError as error:
         raise FedtctError(f"{path}: reading Parquet files needs pyarrow: pip install 'fedtct[parquet]'") from error
     except OSError as error:
         raise FedtctError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise FedtctError(f"{path} cannot be read as a table: it is no UTF-8 text; save it as CSV in UTF-8") from error
     except Exception as error:
         raise FedtctError(f"{path} cannot be read as a table: {error}") from error
     if table.empty:
         raise FedtctError(f"{path} is a table without rows")
     return table.rename(columns=str)
+
+
+def _without_row_numbers(table: pd.DataFrame) -> pd.DataFrame:
+    """The table less a first column without a name: pandas writes one unless it is told not to, of row numbers."""
+    return table.drop(columns="Unnamed: 0") if table.columns[0] == "Unnamed: 0" else table
 
 
 def load_npz(path: Path, *names: str) -> list[Any]:

@@ -43,7 +43,11 @@ class InputSpec:
         """Samples as a network takes them; refused if they are of another shape or kind than the silos'."""
         if self.table is not None:
             return self.table.encode(samples, whose)
-        x: Tensor = as_inputs(samples.to_numpy() if is_table(samples) else samples, whose)
+        if is_table(samples):
+            samples = samples.to_numpy()
+            if samples.dtype == object:
+                raise FedtctError(f"{whose} is a table with texts, the model takes arrays of shape {self.shape}")
+        x: Tensor = as_inputs(samples, whose)
         if tuple(x.shape[1:]) != self.shape:
             raise FedtctError(f"{whose}: samples have shape {tuple(x.shape[1:])}, expected {self.shape}")
         if x.dtype != self.dtype:

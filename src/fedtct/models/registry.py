@@ -47,7 +47,10 @@ MODELS: dict[str, Builder] = {
 def check_model_name(name: str) -> None:
     """Refuse a name that is not registered."""
     if name not in MODELS:
-        raise FedtctError(f"unknown model '{name}'. Known models: {', '.join(MODELS)}; or give an nn.Module.")
+        known = ", ".join(MODELS)
+        raise FedtctError(
+            f"unknown model '{name}'. Known models: {known}; or your own: an nn.Module, or module:function."
+        )
 
 
 def build_module(

@@ -14,8 +14,13 @@ POINTS = 72  # in an inch
 SMALLEST = 2.0  # square points of a circle that can still be seen
 
 
-def write_split_plot(counts: ArrayLike, folder: Path, class_names: Sequence[str]) -> list[Path]:
-    """Write ``split``, the samples of each class (a column of ``counts``) in each silo (a row); the files written."""
+def write_split_plot(
+    counts: ArrayLike, folder: Path, class_names: Sequence[str], silo_names: Sequence[str] = ()
+) -> list[Path]:
+    """Write ``split``, the samples of each class (a column of ``counts``) in each silo (a row); the files written.
+
+    Silos are shown by number unless they have names.
+    """
     table = np.asarray(counts)
     if table.ndim != 2 or table.shape[1] != len(class_names):
         raise FedtctError(f"counts must be silos × {len(class_names)} classes, their shape is {table.shape}")
@@ -27,7 +32,10 @@ def write_split_plot(counts: ArrayLike, folder: Path, class_names: Sequence[str]
         axes = figure.add_axes(
             WHOLE, xlim=(-0.6, silos - 0.4), ylim=(classes - 0.4, -0.6), xlabel="silo", ylabel="class"
         )
-        axes.set_xticks(range(0, silos, _every(silos, across, room=0.25)))
+        shown = range(0, silos, _every(silos, across, room=0.25))
+        axes.set_xticks(shown, [silo_names[index] if silo_names else str(index) for index in shown])
+        if any(len(name) > 3 for name in silo_names):
+            axes.tick_params(axis="x", rotation=90)
         named = range(0, classes, _every(classes, down, room=0.11))
         axes.set_yticks(named, [class_names[index] for index in named])
         axes.tick_params(length=0, labelsize=10 if min(across, down) > 0.2 else 7)

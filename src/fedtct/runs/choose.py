@@ -22,7 +22,7 @@ class Choice(NamedTuple):
 
     best: RunFolder
     runs: dict[str, RunFolder]
-    accuracies: dict[str, float]
+    ratings: dict[str, float | None]  # accuracy, or R² of a regression; none of a run that diverged
 
 
 def candidates(config: RunConfig, name: str, values: Sequence[Any]) -> Plan:
@@ -38,12 +38,19 @@ def candidates(config: RunConfig, name: str, values: Sequence[Any]) -> Plan:
 def choose(
     plan: Plan, folder: str | Path, *, resume: bool = False, watch: Watch | None = None, look: Look | None = None
 ) -> Choice:
-    """Run all candidates; the first of those with the highest final accuracy on held-out samples wins.
+    """Run all candidates; the first of those with the highest final accuracy, or R², on held-out samples wins.
 
     ``choice.json`` in the folder tells which run that is.
     """
     runs = plan.execute(folder, resume=resume, watch=watch, look=look)
-    accuracies = {name: Summary.of(run).rating("holdout") or 0.0 for name, run in runs.items()}
-    best = max(accuracies, key=lambda name: accuracies[name])
-    write_json(Path(folder) / CHOICE, {"best": best, "holdout_accuracy": accuracies})
-    return Choice(runs[best], runs, accuracies)
+    summaries = {name: Summary.of(run) for name, run in runs.items()}
+    ratings = {name: _number(summary.rating("holdout")) for name, summary in summaries.items()}
+    best = max(ratings, key=lambda name: (ratings[name] is not None, ratings[name] or 0.0))
+    measure = "holdout_r2" if summaries[best].regression else "holdout_accuracy"
+    write_json(Path(folder) / CHOICE, {"best": best, measure: ratings})
+    return Choice(runs[best], runs, ratings)
+
+
+def _number(rating: float | None) -> float | None:
+    """The rating, if it is a number: what is none compares with nothing, and would win by standing first."""
+    return rating if rating is not None and rating == rating else None

@@ -15,6 +15,8 @@ from fedtct.runs.folder import RunFolder, write_json
 from fedtct.runs.plan import Plan
 from fedtct.runs.summary import Summary
 
+RATED_ON = ("test", "holdout", "train")  # the first that there is counts
+
 
 def comparison(
     methods: Sequence[str], splits: Sequence[str], seeds: Sequence[int], settings: Mapping[str, Any] | None = None
@@ -59,31 +61,52 @@ class Line:
     method: str
     split: str
     seeds: int
-    test_accuracy: float
-    test_accuracy_std: float | None  # over seeds; none for a single one
-    worst_silo_accuracy: float
+    rating: float | None  # accuracy, or R² of a regression
+    spread: float | None  # its standard deviation over seeds; none for a single one
+    worst_silo: float | None
     rounds: str
     megabytes: float  # a silo's, up and down
     seconds: float
-    rated_on: str = "test"  # or "holdout", where there is no test data
+    rated_on: str  # "test"; "holdout" where there is no test data, "train" if nothing is held out either
+    worst_silo_on: str
+    regression: bool
 
     @classmethod
     def of(cls, runs: Sequence[Summary]) -> Line:
         """The mean of runs that differ in their seed."""
-        rated_on = "test" if runs[0].rating("test") is not None else "holdout"
-        accuracies = [run.rating(rated_on) or 0.0 for run in runs]
+        rated_on = next((of for of in RATED_ON if runs[0].rating(of) is not None), "test")
+        ratings = [rating for run in runs if (rating := run.rating(rated_on)) is not None]
+        worst = [rating for run in runs if (rating := run.rating("worst_silo")) is not None]
         return cls(
             method=runs[0].method,
             split=runs[0].split,
             seeds=len(runs),
-            test_accuracy=fmean(accuracies),
-            test_accuracy_std=stdev(accuracies) if len(runs) > 1 else None,
-            worst_silo_accuracy=fmean(run.rating("worst_silo") or 0.0 for run in runs),
+            rating=fmean(ratings) if ratings else None,
+            spread=stdev(ratings) if len(ratings) > 1 else None,
+            worst_silo=fmean(worst) if worst else None,
             rounds=runs[0].rounds,
             megabytes=fmean(run.bytes_up + run.bytes_down for run in runs) / 1e6,
             seconds=fmean(run.seconds for run in runs),
             rated_on=rated_on,
+            worst_silo_on=runs[0].worst_silo_on,
+            regression=runs[0].regression,
         )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values under names that say what was measured on what: ``test_accuracy``, ``holdout_r2``."""
+        measure = "r2" if self.regression else "accuracy"
+        return {
+            "method": self.method,
+            "split": self.split,
+            "seeds": self.seeds,
+            f"{self.rated_on}_{measure}": self.rating,
+            f"{self.rated_on}_{measure}_std": self.spread,
+            f"worst_silo_{measure}": self.worst_silo,
+            "worst_silo_on": self.worst_silo_on,
+            "rounds": self.rounds,
+            "megabytes": self.megabytes,
+            "seconds": self.seconds,
+        }
 
 
 def table(runs: Mapping[str, RunFolder]) -> list[Line]:
@@ -103,13 +126,13 @@ def write_comparison(runs: Mapping[str, RunFolder], folder: str | Path) -> list[
     """summary.json and summary.csv; returns the table."""
     folder, lines = Path(folder), table(runs)
     everything = {name: Summary.of(run).as_dict() for name, run in runs.items()}
-    write_json(folder / "summary.json", {"table": [vars(line) for line in lines], "runs": everything})
+    write_json(folder / "summary.json", {"table": [line.as_dict() for line in lines], "runs": everything})
     _write_csv(folder / "summary.csv", lines)
     return lines
 
 
 def _write_csv(path: Path, lines: Sequence[Line]) -> None:
-    rows = [vars(line) for line in lines]
+    rows = [line.as_dict() for line in lines]
     half = path.with_name(path.name + ".half")
     with half.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, rows[0])

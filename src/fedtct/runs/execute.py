@@ -19,6 +19,7 @@ from fedtct.memory import free_bytes
 from fedtct.models import build_module, build_own
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
+from fedtct.runs.watcher import Watcher
 from fedtct.seeds import generator
 from fedtct.silo import Silo
 from fedtct.tasks import Regression
@@ -48,7 +49,7 @@ def execute(folder: RunFolder, look: Look | None = None) -> Fit:
     if folder.finished:
         return folder.fit()
     config = folder.config
-    job = prepare(config)
+    job = prepare(config, folder.watcher)
     federation = LocalFederation(job.silos, config.device)
     federation.on_reply = folder.watcher.reply
     fit = config.build(job.data.num_classes or None).fit(federation, test=job.data.test, journal=folder)
@@ -66,10 +67,10 @@ def rehearse(config: RunConfig) -> None:
     stage1.open(LocalFederation(job.silos, config.device), config.network(), job.data.test, None)
 
 
-def prepare(config: RunConfig) -> Job:
+def prepare(config: RunConfig, watcher: Watcher | None = None) -> Job:
     """Load the data and deal it, with every check that can be made before training."""
     pick_device(config.device)
-    job = own_job(config) if config.data else dealt_job(config)
+    job = own_job(config, watcher or Watcher()) if config.data else dealt_job(config)
     for silo in job.silos:
         if config.needs_holdout and not len(silo.held_y):
             raise FedtctError(
@@ -92,7 +93,7 @@ def dealt_job(config: RunConfig) -> Job:
     return Job(Known(data.test, data.num_classes, data.class_names), silos)
 
 
-def own_job(config: RunConfig) -> Job:
+def own_job(config: RunConfig, watcher: Watcher) -> Job:
     """Silos' own data, from a file or a folder of images each."""
     config.network()  # better an error before the data is read
     how, paths = (config.target, config.task, config.image_size), silo_paths(Path(config.data))
@@ -100,7 +101,10 @@ def own_job(config: RunConfig) -> Job:
         raise FedtctError(f"{config.data} holds {len(paths)} silos: the run was begun with {config.silos}")
     if config.test and not Path(config.test).exists():
         raise FedtctError(f"test: there is no {config.test}")
-    silos = [Silo(*read_samples(path, *how), holdout=config.holdout, name=name) for name, path in paths.items()]
+    silos: list[Silo] = []
+    for name, path in paths.items():
+        silos.append(Silo(*_read(path, how, _state(path)), holdout=config.holdout, name=name))
+        watcher.count("reading silos", len(silos), len(paths))
     agreed = agree([silo.describe({}) | {"name": silo.name} for silo in silos], None)
     test = read_samples(Path(config.test), *how) if config.test else None
     warn_of_memory(config, agreed.inputs.shape, agreed.outputs, sum(map(len, silos)) + (len(test[1]) if test else 0))
@@ -135,6 +139,17 @@ def subset(data: Dataset, config: RunConfig) -> tuple[Tensor, Tensor]:
         raise FedtctError(f"limit is {config.limit}, but {data.name} has only {len(y)} training samples")
     chosen = torch.randperm(len(y), generator=generator(config.seed, "limit"))[: config.limit].sort().values
     return x[chosen], y[chosen]
+
+
+@lru_cache(maxsize=1000)  # a comparison reads the same files many times
+def _read(path: Path, how: tuple[Any, ...], state: Any) -> tuple[Any, Any]:
+    return read_samples(path, *how)
+
+
+def _state(path: Path) -> tuple[Any, ...]:
+    """What changes when somebody changes the files."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    return tuple((file.absolute(), (stat := file.stat()).st_mtime_ns, stat.st_size) for file in files)
 
 
 @lru_cache(maxsize=1)  # a comparison runs many configurations on one dataset

@@ -5,6 +5,7 @@ No algorithm needs any of it, and it needs the silos' data in this process: acro
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -49,9 +50,11 @@ def find_all(folder: RunFolder, job: Job, fit: Fit) -> None:
     judge = Judge.of(job, fit.model.spec)
     if judge is None:
         return
+    fit.model.on_batch = partial(folder.watcher.count, "rating the model")
     if not isinstance(fit.model.spec.task, Regression):
         folder.find_out(CLASSES, lambda: confusion(fit.model, judge.x, judge.y, tested=job.data.test is not None))
     folder.find_out(SILOS, lambda: judge.rate(fit.model, range(len(job.silos))))
+    fit.model.on_batch = None
     folder.find_out(ALONE, lambda: alone(folder, job, judge))
 
 
@@ -109,10 +112,11 @@ class Judge:
         if self.held:
             chosen = [self.job.silos[k] for k in silos]
             own = [model.score(on_cpu(silo.given("held_x")), on_cpu(silo.given("held_y"))) for silo in chosen]
+            everybody = model.score(on_cpu(self.x), on_cpu(self.y))
         else:
             found, counts = table(model, self.x, self.y).double(), class_counts(self.job, self.spec)
-            own = [recall(found, counts[k]) for k in silos]
-        return {"own": own, "everybody": model.score(on_cpu(self.x), on_cpu(self.y)), "held_out": self.held}
+            own, everybody = [recall(found, counts[k]) for k in silos], float(found.diagonal().sum() / found.sum())
+        return {"own": own, "everybody": everybody, "held_out": self.held}
 
 
 def confusion(model: Classifier, x: Any, y: Any, tested: bool = True) -> Finding:

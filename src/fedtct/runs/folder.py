@@ -79,8 +79,9 @@ class RunFolder(Journal):
     def begin(self, stage: str, rounds: int, done: int) -> None:
         """Open the folder for writing, once."""
         if not self._opened:
-            (self.path / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-            write_text(self.path / CONFIG, self.config.to_toml())
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_text(self.path / CONFIG, self.config.to_toml())  # first: with it the run can be gone on with
+            (self.path / CHECKPOINTS).mkdir(exist_ok=True)
             sessions = read_json(self.path / ENVIRONMENT) if (self.path / ENVIRONMENT).is_file() else []
             write_json(self.path / ENVIRONMENT, [*sessions, environment(self.config.device)])
             self._opened = True
@@ -117,13 +118,14 @@ class RunFolder(Journal):
     def finding(self, name: str) -> Finding | None:
         """What was found out, if it was."""
         path = self.path / FINDINGS / f"{name}.json"
-        found: Finding | None = read_json(path) if path.is_file() else None
-        return found
+        found: Finding = read_json(path) if path.is_file() else {}
+        return found or None
 
     def finish(self, fit: Fit) -> None:
         """Write the model; it appears whole or not at all."""
         half = self.path / f"{MODEL}.half"
-        shutil.rmtree(half, ignore_errors=True)
+        for unfinished in (half, self.path / MODEL):
+            shutil.rmtree(unfinished, ignore_errors=True)
         fit.model.save(half)
         half.rename(self.path / MODEL)
 
@@ -135,13 +137,23 @@ class RunFolder(Journal):
         metrics = self.path / METRICS
         lines = metrics.read_bytes().splitlines(keepends=True) if metrics.is_file() else []
         if not self.finished:
-            count = max(map(rows_at, (self.path / CHECKPOINTS).glob("*.safetensors")), default=0)
+            count = self._rows_kept(lines)
             if len(lines) < count:
                 raise FedtctError(f"{metrics} is damaged: it has {len(lines)} rows, the checkpoint comes after {count}")
             if len(lines) > count:
                 os.truncate(metrics, sum(map(len, lines[:count])))
             lines = lines[:count]
         self.history = History([from_line(line, metrics) for line in lines])
+
+    def _rows_kept(self, lines: list[bytes]) -> int:
+        """How many rows there are checkpoints for; one that comes after a stage whose own is lost is lost with it."""
+        saved = {path: rows_at(path) for path in (self.path / CHECKPOINTS).glob("*.safetensors")}
+        for path, count in saved.copy().items():
+            rows = [from_line(line, self.path / METRICS) for line in lines[:count]]
+            if any(self._checkpoint(row.stage) not in saved for row in rows):
+                path.unlink()
+                saved[path] = 0
+        return max(saved.values(), default=0)
 
 
 def own_model(config: RunConfig) -> Model | None:
@@ -155,10 +167,17 @@ def free_folder(path: str | Path) -> Path:
     path = Path(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise FedtctError(f"{path} exists: choose another folder with --out, or go on with it with --resume {path}")
-    above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK):
-        raise FedtctError(f"{path} cannot be made: {above} is not a folder one may write to")
+    check_place(path)
     return path
+
+
+def check_place(path: Path) -> None:
+    """Refuse a path that nothing can be put at, in folders that are there or may be made."""
+    above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if above != path and (not above.is_dir() or not os.access(above, os.W_OK)):
+        raise FedtctError(f"{path} cannot be made: {above} is not a folder one may write to")
+    if above == path and not os.access(path, os.W_OK):
+        raise FedtctError(f"{path} may not be written to")
 
 
 def free_file(path: Path) -> Path:

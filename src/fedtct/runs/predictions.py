@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def prediction_table(model: Classifier, x: Any) -> pd.DataFrame:
+def prediction_table(model: Classifier, x: Any, whose: str = "x") -> pd.DataFrame:
     """A row a sample: its label and the probability of each class, or its number."""
     import pandas as pd
 
+    scores = model.scores(x, whose)
     if isinstance(model.spec.task, Regression):
-        return pd.DataFrame({"prediction": torch.as_tensor(model.predict(x)).numpy()})
-    probabilities = model.predict_proba(x).numpy()
+        return pd.DataFrame({"prediction": torch.as_tensor(model.spec.task.decode(scores)).numpy()})
+    probabilities = model.probabilities(scores).numpy()
     labels = model.classes[probabilities.argmax(1)]
     named = {f"probability_{name}": probabilities[:, place] for place, name in enumerate(model.classes.tolist())}
     return pd.DataFrame({"label": labels} | named)
@@ -43,18 +44,18 @@ class Evaluation(NamedTuple):
     classes: list[ClassRating]
 
 
-def evaluate(model: Classifier, x: Any, y: Any) -> Evaluation:
+def evaluate(model: Classifier, x: Any, y: Any, whose: str = "the input") -> Evaluation:
     """Compare predictions with what is true."""
-    x, y = as_samples(x, y, "the input")
-    truth = model.spec.task.encode(y, model.spec.num_classes, "the input")
-    scores = model.scores(x)
+    x, y = as_samples(x, y, whose)
+    truth = model.spec.task.encode(y, model.spec.num_classes, whose)
+    scores = model.scores(x, whose)
     found = model.spec.task.squared_score(scores, truth)
     if isinstance(model.spec.task, Regression):
         error = (model.spec.task.decode(scores) - torch.as_tensor(y).double()).abs().mean()
         figures = {"r2": found.r2, "rmse": found.rmse, "mae": float(error)}
         return Evaluation(len(truth), figures, [])
     predicted = scores.argmax(1)
-    likelihood = model.predict_proba(x)[torch.arange(len(truth)), truth].clamp_min(1e-15)
+    likelihood = model.probabilities(scores)[torch.arange(len(truth)), truth].clamp_min(1e-15)
     ratings = []
     for label, name in enumerate(model.classes.tolist()):
         here, called = truth == label, predicted == label
@@ -65,6 +66,6 @@ def evaluate(model: Classifier, x: Any, y: Any) -> Evaluation:
     figures = {
         "accuracy": found.accuracy,
         "balanced_accuracy": sum(recalls) / len(recalls),
-        "log_loss": float(-likelihood.log().mean()),
+        "log_loss": abs(float(likelihood.log().mean())),  # no minus before a zero
     }
     return Evaluation(len(truth), figures, ratings)

@@ -14,10 +14,11 @@ from fedtct.errors import FedtctError
 from fedtct.importing import import_function, is_function_name
 from fedtct.runs.config import read_toml
 from fedtct.runs.folder import CONFIG, MODEL, RunFolder, free_file
-from fedtct.runs.summary import Summary, final_row
+from fedtct.runs.summary import SiloRatings, Summary, final_row
 from fedtct.tasks import Regression
 
 CARD, TARGET = "model_card", "target"
+SILO_SAMPLES = {"holdout": "what it holds out", "test": "test samples in its mix of classes", "own": "its own samples"}
 
 
 class Saved(NamedTuple):
@@ -37,6 +38,8 @@ class Saved(NamedTuple):
         run = RunFolder.read(path) if (path / CONFIG).is_file() else None
         if run is not None and not run.finished:
             raise FedtctError(f"{path} has no model yet: go on with it with `fedtct run --resume {path}`")
+        if run is not None and not own and is_function_name(run.config.model):
+            raise FedtctError(f"{path} was made from a model of your own: give it with --model {run.config.model}")
         notes = _notes(path)
         target = read_toml(path / CONFIG).get("target", "") if run else notes.get(TARGET, "")
         return cls(Classifier.load(path / MODEL if run else path, build, device), target, notes.get(CARD, ""), run)
@@ -58,7 +61,9 @@ class Saved(NamedTuple):
     def export(self, file: Path) -> str:
         """Write one file with everything; returns the card."""
         card = self.card or write_card(self, file.name)
-        self.model.export(free_file(file), **{CARD: card, TARGET: self.target})
+        half = free_file(file).with_name(f"{file.name}.half")
+        self.model.export(half, **{CARD: card, TARGET: self.target})
+        half.replace(file)
         return card
 
 
@@ -84,7 +89,9 @@ def write_card(saved: Saved, name: str) -> str:
         lines += [f"- **Gives:** {saved.target or 'a number'}, on average {spec.task.mean:.6g} in training"]
     else:
         how = "calibrated on samples that silos held out" if model.calibrated else "not calibrated: no silo held out"
-        lines += [f"- **Classes:** {', '.join(map(str, model.classes.tolist()))}", f"- **Probabilities:** {how}"]
+        names = [str(name) for name in model.classes.tolist()]
+        between = "; " if any("," in name for name in names) else ", "
+        lines += [f"- **Classes:** {between.join(names)}", f"- **Probabilities:** {how}"]
     if saved.run is not None:
         lines += _training(saved.run)
     own = "" if isinstance(spec.model, str) else ", model=build"
@@ -94,23 +101,24 @@ def write_card(saved: Saved, name: str) -> str:
 
 
 def _training(run: RunFolder) -> list[str]:
-    summary, last = Summary.of(run), final_row(run.history, run.config)
+    summary, silos = Summary.of(run), SiloRatings.of(run)
     metric, show = ("R²", "{:.3f}") if summary.regression else ("accuracy", "{:.1%}")
     rated = {
         name: summary.rating(of) for name, of in (("test", "test"), ("held-out", "holdout"), ("training", "train"))
     }
-    told = ", ".join(f"{show.format(value)} on {name} samples" for name, value in rated.items() if value is not None)
+    where = ", ".join(f"{show.format(value)} on {name} samples" for name, value in rated.items() if value is not None)
     megabytes = (summary.bytes_up + summary.bytes_down) / 1e6
     lines = [
         f"- **Method:** {summary.method}, {summary.rounds} rounds, {megabytes:,.1f} MB a silo, seed {summary.seed}",
-        f"- **Data:** {summary.dataset}, split {summary.split}, {summary.silos} silos",
-        f"- **{metric.capitalize() if metric == 'accuracy' else metric}:** {told}",
+        f"- **Data:** {summary.dataset}{'' if run.config.data else f', split {summary.split}'}, {summary.silos} silos",
+        f"- **{metric.capitalize() if metric == 'accuracy' else metric}:** {where}",
     ]
     split = run.finding("split") or {}
-    names = [silo["name"] for silo in split.get("silos", [])] or list(last.rated_by)
-    every = last.silo_r2s if summary.regression else last.silo_accuracies
-    if every:
-        names = names if len(names) == len(every) else [f"silo {k}" for k in range(len(every))]
-        lines += ["", f"| silo | {metric} |", "|---|---|"]
-        lines += [f"| {name} | {show.format(value)} |" for name, value in zip(names, every, strict=True)]
+    rated_by = final_row(run.history, run.config).rated_by
+    names = [silo["name"] for silo in split.get("silos", [])] or list(rated_by)
+    if silos.values:
+        names = names if len(names) == len(silos.values) else [f"silo {k}" for k in range(len(silos.values))]
+        told = ["–" if value is None else show.format(value) for value in silos.values]
+        lines += ["", f"| silo | {metric} on {SILO_SAMPLES[silos.on]} |", "|---|---|"]
+        lines += [f"| {name} | {value} |" for name, value in zip(names, told, strict=True)]
     return lines

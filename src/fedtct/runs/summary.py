@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedtct.history import Row
 from fedtct.privacy import spent_epsilon
 from fedtct.runs.config import RunConfig
+from fedtct.runs.findings import SILOS
 from fedtct.runs.folder import RunFolder
 
 
@@ -38,6 +39,7 @@ class Summary:
     worst_silo_r2: float | None = None
     test_rmse: float | None = None
     holdout_rmse: float | None = None
+    worst_silo_on: str = ""  # which samples that is: see SiloRatings
 
     @classmethod
     def of(cls, folder: RunFolder) -> "Summary":
@@ -45,10 +47,14 @@ class Summary:
         config, rows = folder.config, folder.history
         last = final_row(rows, config)
         told = {name: getattr(config, name) for name in ("dataset", "split", "silos", "method", "model", "seed")}
-        ratings = [f.name for f in fields(cls) if f.name.endswith(("_accuracy", "_r2", "_rmse"))]
+        names = [f.name for f in fields(cls) if f.name.endswith(("_accuracy", "_r2", "_rmse"))]
+        ratings = {name: getattr(last, name) for name in names}
+        silos = SiloRatings.of(folder)
+        ratings[f"worst_silo_{'r2' if last.regression else 'accuracy'}"] = silos.worst
         return cls(
             **told,
-            **{name: getattr(last, name) for name in ratings},
+            **ratings,
+            worst_silo_on=silos.on,
             stage=last.stage,
             rounds=rounds_of(rows),
             bytes_up=sum(row.bytes_up for row in rows),
@@ -72,6 +78,30 @@ class Summary:
         """Plain values, for JSON; those of the other task are left out."""
         other = ("accuracy",) if self.regression else ("r2", "rmse")
         return {name: value for name, value in asdict(self).items() if not name.endswith(other)}
+
+
+class SiloRatings(NamedTuple):
+    """How good the model a run ended with is for each silo.
+
+    ``on`` tells on which samples: "holdout", those that the silo holds out; if there are none "test", test samples with
+    each class as often as the silo has it; or "own" if nobody looked, as the silo itself rates the model.
+    """
+
+    values: tuple[float | None, ...]
+    on: str
+
+    @classmethod
+    def of(cls, run: RunFolder) -> "SiloRatings":
+        """What was found out about a run, or else what its silos say."""
+        if found := run.finding(SILOS):
+            return cls(tuple(found["own"]), "holdout" if found.get("held_out") else "test")
+        last = final_row(run.history, run.config)
+        return cls(last.silo_r2s if last.regression else last.silo_accuracies, "own")
+
+    @property
+    def worst(self) -> float | None:
+        """The lowest; R² may be no number."""
+        return min((value for value in self.values if value is not None and value == value), default=None)
 
 
 def final_row(rows: Sequence[Row], config: RunConfig) -> Row:

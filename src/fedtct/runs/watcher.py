@@ -17,5 +17,8 @@ class Watcher:
     def reply(self, question: str, done: int, total: int) -> None:
         """A silo has replied."""
 
+    def count(self, doing: str, done: int, total: int) -> None:
+        """Something besides rounds is so far: reading data, or looking at what came out."""
+
     def record(self, row: Row) -> None:
         """A row is complete."""

@@ -1,0 +1,47 @@
+"""What a user sees while a command works: how far it is, how long it will take, and how to go on if it stops."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from fedtct.cli import main
+from fedtct.cli import screen as module
+from fedtct.cli.screen import Screen
+from fedtct.history import Row
+from fedtct.runs.folder import RunFolder
+
+SMALL = ["--limit", "100", "--silos", "3", "--split", "iid", "--method", "fedavg", "--rounds", "3"]
+
+
+def test_counting_tells_how_far_it_is_and_how_long_it_takes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = iter([0.0, 4.0, 20.0, 32.0, 40.0])
+    monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
+    tell = Screen().count("predicting")
+    for done in (10, 50, 80, 100):
+        tell(done, 100)
+    assert capsys.readouterr().err.splitlines() == [
+        "predicting  50 of 100  about 20 s left",
+        "predicting  80 of 100  about 8 s left",
+    ]
+
+
+def test_a_full_disk_is_said_in_a_line_and_the_run_goes_on_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    record = RunFolder.record
+
+    def full(self: RunFolder, row: Row) -> None:
+        if row.round == 2:
+            raise OSError(errno.ENOSPC, "No space left on device", "a/metrics.jsonl")
+        record(self, row)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "record", full)
+        assert main(["run", *SMALL, "--out", "a"]) == 2
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told == "fedtct: a/metrics.jsonl: No space left on device; go on with `fedtct run --resume a`"
+    assert main(["run", "--resume", "a"]) == 0
