@@ -5,19 +5,29 @@ import importlib.util
 import pytest
 import torch
 
-import fedtct
 from fedtct.cli import main
+from fedtct.runs.folder import RunFolder
 
 SETTINGS = "--silos 4 --limit 400 --method tct --rounds 1,2 --p 300 --steps 20 --local-epochs 1 --device cpu"
+
+
+OWN_MODEL = """from torch import nn
+
+def build(shape, outputs):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, outputs))
+"""
 
 
 @pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="needs Ray: pip install 'fedtct[flower-simulation]'"
 )
-def test_the_same_model_as_in_this_process(tmp_path):
+@pytest.mark.parametrize("model", ["mlp", "simulated_model:build"])
+def test_the_same_model_as_in_this_process(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # where a model of one's own is found
+    (tmp_path / "simulated_model.py").write_text(OWN_MODEL)
     for engine in ("local", "flower"):
-        assert main(f"run {SETTINGS} --engine {engine} --out {tmp_path / engine}".split()) == 0
-    here, there = (fedtct.Classifier.load(tmp_path / engine / "model") for engine in ("local", "flower"))
+        assert main(f"run {SETTINGS} --model {model} --engine {engine} --out {engine}".split()) == 0
+    here, there = (RunFolder.read(tmp_path / engine).fit().model for engine in ("local", "flower"))
     for name, tensor in here._tensors().items():
         torch.testing.assert_close(there._tensors()[name], tensor, rtol=1e-5, atol=1e-5)
     assert not (tmp_path / "flower" / "cache").exists()
