@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedtct.cli import main
-from fedtct.report.page import read_runs, write_report
+from fedtct.report.page import read_runs, traffic, write_report
 from fedtct.report.page.again import command
 from fedtct.report.page.blocks import ACCURACY, R2, logarithmic, number
 from fedtct.report.page.tasks import arrange
@@ -47,6 +47,22 @@ def test_the_page_has_everything_in_one_file(compared: Path) -> None:
     assert "fedtct run --dataset digits --split classes:4 --method tct" in page
     assert not [tag for tag in ("<link rel=stylesheet", "<script src", "<img") if tag in page]
     assert 1.5e6 < len(page) < 1.8e6
+
+
+def test_what_each_silo_sent_and_received_is_what_was_counted(compared: Path) -> None:
+    (run,) = [run for run in read_runs([compared]) if run.config.method == "tct" and run.config.seed == 0]
+    (task,) = arrange([run])
+    shown = traffic.section(task)
+    assert shown is not None
+    received, sent, table = shown.blocks
+    for chart, field in ((received, "silo_bytes_down"), (sent, "silo_bytes_up")):
+        counted = [sum(getattr(row, field)) / len(row.silos) for row in run.history if row.silos]
+        assert chart.data[0]["y"] == pytest.approx([size / 1e6 for size in counted])
+    totals = {row.cells[0]: row.cells[1:] for row in table.rows}
+    rows = [row for row in run.history if row.silos]
+    for k, name in enumerate(rows[0].silos):
+        down, up = (sum(getattr(row, f"silo_bytes_{way}")[k] for row in rows) / 1e6 for way in ("down", "up"))
+        assert list(totals[name]) == [str(len(rows)), f"{down:,.2f}", f"{up:,.2f}"]
 
 
 def test_looking_at_a_run_changes_nothing(compared: Path, tmp_path: Path) -> None:

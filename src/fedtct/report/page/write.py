@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedtct import __version__
-from fedtct.report.page import again, answer, classes, dealing, progress, silos, stage2
+from fedtct.report.page import again, answer, classes, dealing, progress, silos, stage2, traffic
 from fedtct.report.page.blocks import COLOURS as COLOUR_COUNT
 from fedtct.report.page.blocks import Chart, Section
 from fedtct.report.page.tasks import Task, arrange
@@ -24,6 +24,7 @@ SECTIONS: tuple[Callable[[Task], Section | None], ...] = (
     silos.section,
     classes.section,
     stage2.section,
+    traffic.section,
     again.section,
 )
 
