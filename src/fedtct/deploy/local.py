@@ -1,5 +1,6 @@
 """A whole federation on this machine: a SuperLink and SuperNodes on loopback, with TLS and keys as in earnest."""
 
+import os
 import subprocess
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -30,6 +31,7 @@ class LocalDeployment:
             make_keys(self.folder, list(data), address)
             for name, where in data.items():
                 replace_text(self.silo_file(name), 'data = "data.npz"', f"data = {where!r}")
+        self.silos = len(data)
         self.link: subprocess.Popen[bytes] | None = None
         self.nodes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -96,8 +98,10 @@ class LocalDeployment:
             path.unlink(missing_ok=True)
 
     def _start(self, command: list[str], folder: Path, log: str) -> "subprocess.Popen[bytes]":
+        # All silos work at the same time: with more threads than cores they would mostly wait for each other.
+        threads = max(1, (os.cpu_count() or 1) // self.silos)
         with (folder / log).open("ab") as output:
-            return processes.start(command, folder / "flwr", folder, output)
+            return processes.start(command, folder / "flwr", folder, output, threads)
 
 
 def replace_text(file: Path, old: str, new: str) -> None:

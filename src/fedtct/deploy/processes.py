@@ -138,11 +138,16 @@ def wait_for_port(port: int, seconds: float, process: "subprocess.Popen[bytes]")
     raise FedtctError(f"the server did not start on port {port}: its log says why")
 
 
-def start(command: list[str], home: Path, folder: Path | None = None, output: Any = None) -> "subprocess.Popen[bytes]":
-    """Start one of Flower's processes as the first of a group, so that ending it ends all that it starts."""
-    return subprocess.Popen(
-        command, env=environment(home), cwd=folder, stdout=output, stderr=output, start_new_session=True
-    )
+def start(
+    command: list[str], home: Path, folder: Path | None = None, output: Any = None, threads: int = 0
+) -> "subprocess.Popen[bytes]":
+    """Start one of Flower's processes as the first of a group, so that ending it ends all that it starts.
+
+    If ``threads`` are given, its arithmetic takes no more, unless the user has set how many.
+    """
+    more = {"OMP_NUM_THREADS": str(threads)} if threads and "OMP_NUM_THREADS" not in os.environ else {}
+    where = environment(home) | more
+    return subprocess.Popen(command, env=where, cwd=folder, stdout=output, stderr=output, start_new_session=True)
 
 
 def attend(process: "subprocess.Popen[bytes]") -> int:
