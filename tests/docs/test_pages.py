@@ -70,3 +70,19 @@ def test_the_table_of_choose_is_made_from_results() -> None:
     spec.loader.exec_module(methods)
     page = (DOCS / "choose.md").read_text(encoding="utf-8")
     assert methods.markdown(record("digits-methods.json")["table"]) in page
+
+
+def test_what_a_deployment_costs_is_what_was_measured() -> None:
+    rounds, wire, whole = record("bench-deployment.json")["rows"]
+    sizes, told = wire["detail"], whole["detail"]
+    sentences = [
+        f"takes {rounds['ours']:.1f} s, of which {rounds['floor']:.2f} s are local work",
+        f"takes {whole['ours']:.0f} s with stage 2 in one round",
+        f"and {whole['plain']:.0f} s with {told['rounds']} rounds",
+        f"accuracy is {told['one_round_test_accuracy']:.1%} and {told['many_rounds_test_accuracy']:.1%}",
+        f"{sizes['fp16_bytes_up'] / 1e6:.2f} MB a round instead of {sizes['fp32_bytes_up'] / 1e6:.2f} MB",
+        f"accuracy after four rounds is {sizes['fp16_test_accuracy']:.1%} instead of {sizes['fp32_test_accuracy']:.1%}",
+    ]
+    page = " ".join((DOCS / "deployment.md").read_text(encoding="utf-8").split())
+    for sentence in sentences:
+        assert sentence.replace("%", " %") in page
