@@ -9,6 +9,7 @@ FILES = {
     "bench-cpu.json": "On a processor",
     "bench-large.json": "Where memory is short",
     "bench-peers.json": "Side by side with other frameworks",
+    "bench-deployment.json": "Across machines, over Flower",
     "bench-h200.json": "On a GPU",
 }
 INTRODUCTION = """# How fast it is
