@@ -129,7 +129,7 @@ def grid_row(machine: Machine) -> Row:
     ways = {str(cells): Way(ours.grid, work | {"cells": cells}) for cells in (1, CELLS)}
     found = side_by_side(ways, turns=1, warm_up=0)
     many = found[str(CELLS)]
-    columns = 3 * CELLS * CLASSES  # Z·W and Z·h, and Zᵀ·R
+    columns = 2 * CELLS * CLASSES  # Z·W and Zᵀ·R
     flops = 2.0 * ROUNDS * STAGE2["silos"] * STAGE2["samples"] * STAGE2["p"] * columns
     return Row(
         part="stage 2",

@@ -16,7 +16,7 @@ from benchmarks.work import BATCH, CLASSES, images
 from fedtct.classifier import LinearModel, TangentClassifier
 from fedtct.federation import LocalFederation
 from fedtct.history import Journal
-from fedtct.least_squares import LocalRegression, explicit_steps
+from fedtct.least_squares import explicit_steps, local_regression
 from fedtct.silo import Silo
 from fedtct.stage1 import FedAvg
 from fedtct.stage2 import ScaffoldRegression
@@ -187,7 +187,7 @@ def stage2(gpu: Gpu, samples: int = 5000) -> list[Row]:
     torch.cuda.reset_peak_memory_stats()
     convexifying, problem = timed(lambda: convexify(session, recipe))
     z, y = federation.silos[0].regression().z, federation.silos[0].regression().y
-    decomposing = SILOS * seconds(lambda: LocalRegression(z, y), 1)
+    decomposing = SILOS * seconds(lambda: local_regression(z, y), 1)
     solver = ScaffoldRegression(rounds=ROUNDS, steps=STEPS, lr="auto")
 
     def rounds(cells: list[tuple[float, int]] | None = None) -> None:

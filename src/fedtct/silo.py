@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from fedtct.agreement import describe
 from fedtct.data.samples import as_samples, from_dataset, join, take
 from fedtct.errors import FedtctError
-from fedtct.least_squares import LocalRegression, Sums, times
+from fedtct.least_squares import LocalRegression, Sums, local_regression, times
 from fedtct.memory import free_bytes
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.privacy import draw_key, noisy_sums, noisy_update
@@ -200,14 +200,16 @@ class Silo:
 
     def regress(self, message: Message) -> Message:
         """Many local steps of linear regression from the server's W."""
-        features, w, m = self._prepared_features(), message["w"], message
-        self._check_step_size(features.prepared().largest_eigenvalue, m["lr"], m["steps"])
-        correction, memory = _correction(m), self.memory.setdefault("stage2", {})
-        h = -correction.before(memory, w) if correction else None
-        local, scores = features.prepared().advance(w, h, m["lr"], m["steps"])
-        if correction:
-            correction.after(memory, w, local, m["steps"])
-        reply = features.rate(w, scores) if m["evaluate"] else {}
+        features, m = self._prepared_features(), message
+        regression, memory = features.prepared(), self.memory.setdefault("stage2", {})
+        self._check_step_size(regression.largest_eigenvalue, m["lr"], m["steps"])
+        scaffold = ScaffoldCorrection(m["lr"], m["server_steps"]) if m["correction"] == "scaffold" else None
+        start = regression.point(m["w"])
+        term = scaffold.before(memory, start) if scaffold else None
+        local, gradient = regression.advance(start, term, m["lr"], m["steps"])
+        if scaffold:
+            scaffold.remember(memory, start, gradient)
+        reply = features.rate(m["w"], regression.scores(start)) if m["evaluate"] else {}
         return reply | {"n": len(self), "w": local}
 
     def _check_step_size(self, largest_eigenvalue: float, lr: float | Tensor, steps: int | Tensor) -> None:
@@ -309,7 +311,7 @@ class _Features:
 
     def regress_on(self, z: Tensor, decomposition: tuple[Tensor, Tensor] | None = None) -> None:
         spec = self.silo.spec
-        self.regression = LocalRegression(z, spec.task.targets(self.silo.y, spec.num_classes), decomposition)
+        self.regression = local_regression(z, spec.task.targets(self.silo.y, spec.num_classes), decomposition)
 
     def prepared(self) -> LocalRegression:
         if self.regression is None:
@@ -317,7 +319,7 @@ class _Features:
         return self.regression
 
     def rate(self, w: Tensor, scores: Tensor | None = None) -> Message:
-        scores = self.prepared().scores(w) if scores is None else scores
+        scores = times(self.prepared().z, w) if scores is None else scores
         rate = self.silo.spec.task.squared_score
         held = rate(times(self.held, w), self.silo.held_y) if len(self.held) else NOTHING
         return _score_reply(rate(scores, self.silo.y), held)

@@ -8,7 +8,8 @@ from core_helpers import quick
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fedtct.least_squares import LocalRegression, closed_form, explicit_steps, products
+from fedtct.least_squares import closed_form, explicit_steps, local_regression, products
+from fedtct.least_squares.closed_form import DualRegression, SeriesRegression
 from fedtct.least_squares.power_sums import ChebyshevSeries, power_sums
 from fedtct.least_squares.products import times, transposed_times
 
@@ -16,18 +17,27 @@ STEPS = st.sampled_from([1, 2, 7, 64, 500])
 
 
 def regression(n, p, seed, *, repeat_rows=False, empty_columns=False, dtype=torch.float64):
-    """A random problem in which features have the scale of normalised ones; W and h besides."""
+    """A random problem in which features have the scale of normalised ones; W and a term of its gradients besides."""
     draws = torch.Generator().manual_seed(seed)
 
     def normal(*shape):
         return torch.randn(*shape, generator=draws, dtype=dtype)
 
-    z, y, w, h = normal(n, p), normal(n, 3), normal(p, 3), normal(p, 3)
+    z, y, w, term = normal(n, p), normal(n, 3), normal(p, 3), normal(p, 3)
     if repeat_rows:
         z = z[torch.arange(n) // 2]
     if empty_columns:
         z[:, : p // 2] = 0
-    return z, y, w, h
+    return z, y, w, term
+
+
+def advance(local, w, term, lr, steps):
+    """W after the steps, the scores at their start, and the mean gradient, each checked to be what it is said to be."""
+    start = local.point(w)
+    moved, gradient = local.advance(start, None if term is None else local.point(term), lr, steps)
+    if isinstance(local, DualRegression):
+        torch.testing.assert_close(gradient[local.p :], times(local.z, gradient[: local.p]), rtol=1e-3, atol=1e-4)
+    return moved, local.scores(start), gradient[: local.p]
 
 
 @quick
@@ -42,26 +52,28 @@ def regression(n, p, seed, *, repeat_rows=False, empty_columns=False, dtype=torc
     empty_columns=st.booleans(),
 )
 def test_closed_form_equals_explicit_steps(n, p, seed, steps, share, corrected, repeat_rows, empty_columns):
-    z, y, w, h = regression(n, p, seed, repeat_rows=repeat_rows, empty_columns=empty_columns)
-    local = LocalRegression(z, y)
+    z, y, w, term = regression(n, p, seed, repeat_rows=repeat_rows, empty_columns=empty_columns)
+    local = local_regression(z, y)
     lr = share * 2 / max(local.largest_eigenvalue, 1e-3)
-    h = h if corrected else None
-    moved, scores = local.advance(w, h, lr, steps)
-    expected = explicit_steps(z, y, w, h, lr, steps)
+    term = term if corrected else None
+    moved, scores, gradient = advance(local, w, term, lr, steps)
+    expected = explicit_steps(z, y, w, term, lr, steps)
     assert (moved - expected).norm() <= 1e-10 * (1 + expected.norm())
     assert torch.allclose(scores, z @ w, rtol=1e-12, atol=1e-12)
+    mean = (w - expected) / (lr * steps) - (term if corrected else 0)
+    assert (gradient - mean).norm() <= 1e-10 * (1 + mean.norm() + expected.norm() / (lr * steps))
 
 
 @pytest.mark.parametrize("steps", [1, 2, 7, 64, 500])
 def test_explicit_steps_are_gradient_descent(steps):
-    z, y, w, h = regression(5, 4, seed=0)
+    z, y, w, term = regression(5, 4, seed=0)
     lr, expected = 0.05, w.clone().requires_grad_()
     optimiser = torch.optim.SGD([expected], lr=lr)
     for _ in range(steps):
         optimiser.zero_grad()
-        ((z @ expected - y).square().sum() / (2 * len(z)) - (h * expected).sum()).backward()
+        ((z @ expected - y).square().sum() / (2 * len(z)) + (term * expected).sum()).backward()
         optimiser.step()
-    assert torch.allclose(explicit_steps(z, y, w, h, lr, steps), expected, rtol=1e-11, atol=1e-11)
+    assert torch.allclose(explicit_steps(z, y, w, term, lr, steps), expected, rtol=1e-11, atol=1e-11)
 
 
 @quick
@@ -78,7 +90,7 @@ def test_power_sums_equal_plain_sums(steps, q):
 
 def test_largest_eigenvalue_is_where_steps_begin_to_diverge():
     z, y, w, _ = regression(9, 4, seed=1)
-    limit = 2 / LocalRegression(z, y).largest_eigenvalue
+    limit = 2 / local_regression(z, y).largest_eigenvalue
     solution = torch.linalg.lstsq(z, y).solution
     distances = [(explicit_steps(z, y, w, None, lr, 5000) - solution).norm() for lr in (0.99 * limit, 1.01 * limit)]
     assert distances[0] < 1e-6 < 1e6 < distances[1]
@@ -86,17 +98,17 @@ def test_largest_eigenvalue_is_where_steps_begin_to_diverge():
 
 @pytest.mark.parametrize(("n", "p"), [(5, 9), (9, 5)])
 def test_features_stored_in_half_precision(n, p):
-    z, y, w, h = regression(n, p, seed=2, dtype=torch.float32)
+    z, y, w, term = regression(n, p, seed=2, dtype=torch.float32)
     half = z.half()
-    exact = LocalRegression(half.float(), y)
-    stored = LocalRegression(half, y)
+    exact = local_regression(half.float(), y)
+    stored = local_regression(half, y)
     lr = 0.9 * 2 / exact.largest_eigenvalue
     assert stored.largest_eigenvalue == pytest.approx(exact.largest_eigenvalue, rel=1e-5)
-    for found, expected in zip(stored.advance(w, h, lr, 20), exact.advance(w, h, lr, 20), strict=True):
+    for found, expected in zip(advance(stored, w, term, lr, 20), advance(exact, w, term, lr, 20), strict=True):
         assert found.dtype == torch.float32
         assert torch.allclose(found, expected, rtol=1e-4, atol=1e-4)
-    rounded, _ = stored.advance(w, h, lr / 2, 20)
-    full, _ = LocalRegression(z, y).advance(w, h, lr / 2, 20)
+    rounded, *_ = advance(stored, w, term, lr / 2, 20)
+    full, *_ = advance(local_regression(z, y), w, term, lr / 2, 20)
     assert (rounded - full).norm() <= 1e-2 * full.norm()
 
 
@@ -108,18 +120,17 @@ def without_memory(monkeypatch):
 @pytest.mark.parametrize(("n", "p"), [(40, 60), (60, 40)])
 @pytest.mark.parametrize("steps", [1, 2, 50, 2000])
 def test_a_silo_too_large_for_its_gram_matrix_takes_the_same_steps(monkeypatch, n, p, steps, corrected):
-    z, y, w, h = regression(n, p, seed=4)
-    decomposed = LocalRegression(z, y)
+    z, y, w, term = regression(n, p, seed=4)
+    term = term if corrected else None
+    decomposed = local_regression(z, y)
     without_memory(monkeypatch)
     with pytest.warns(UserWarning, match=f"Gram matrix of {n} samples .* does not fit"):
-        local = LocalRegression(z, y)
-    assert local.q.numel() == 0
+        local = local_regression(z, y)
+    assert isinstance(local, SeriesRegression)
     assert local.largest_eigenvalue == pytest.approx(decomposed.largest_eigenvalue, rel=2e-3)
     lr = 1.9 / decomposed.largest_eigenvalue
     for found, expected in zip(
-        local.advance(w, h if corrected else None, lr, steps),
-        decomposed.advance(w, h if corrected else None, lr, steps),
-        strict=True,
+        advance(local, w, term, lr, steps), advance(decomposed, w, term, lr, steps), strict=True
     ):
         assert (found - expected).norm() <= 1e-6 * expected.norm()
 
@@ -135,16 +146,16 @@ def test_a_chebyshev_series_is_much_shorter_than_the_steps():
 @pytest.mark.parametrize(("n", "p"), [(9, 14), (14, 9)])
 @pytest.mark.filterwarnings("ignore:the Gram matrix")
 def test_columns_may_have_their_own_steps(monkeypatch, fits, n, p):
-    z, y, w, h = regression(n, p, seed=5)
+    z, y, w, v = regression(n, p, seed=5)
     if not fits:
         without_memory(monkeypatch)
-    local = LocalRegression(z, y)
+    local = local_regression(z, y)
     cells = [(0.3 / local.largest_eigenvalue, 7), (1.5 / local.largest_eigenvalue, 40)]
     lr, steps = torch.tensor(cells, dtype=torch.float64).T.repeat_interleave(3, 1)
-    moved, scores = local.advance(torch.cat([w, h], 1), torch.cat([h, w], 1), lr, steps.long())
-    for part, (eta, count), start, push in zip(moved.split(3, 1), cells, (w, h), (h, w), strict=True):
-        assert torch.allclose(part, explicit_steps(z, y, start, push, eta, count), rtol=1e-5, atol=1e-6)
-    assert torch.allclose(scores, torch.cat([z @ w, z @ h], 1))
+    moved, scores, _ = advance(local, torch.cat([w, v], 1), torch.cat([v, w], 1), lr, steps.long())
+    for part, (eta, count), start, term in zip(moved.split(3, 1), cells, (w, v), (v, w), strict=True):
+        assert torch.allclose(part, explicit_steps(z, y, start, term, eta, count), rtol=1e-5, atol=1e-6)
+    assert torch.allclose(scores, torch.cat([z @ w, z @ v], 1))
 
 
 def test_products_with_half_precision_go_by_blocks_of_rows(monkeypatch):
@@ -153,6 +164,6 @@ def test_products_with_half_precision_go_by_blocks_of_rows(monkeypatch):
     half = z.half()
     assert torch.allclose(times(half, w), half.float() @ w, rtol=1e-5, atol=1e-6)
     assert torch.allclose(transposed_times(half, y), half.float().T @ y, rtol=1e-5, atol=1e-6)
-    assert LocalRegression(half, y).largest_eigenvalue == pytest.approx(
-        LocalRegression(half.double(), y.double()).largest_eigenvalue, rel=1e-5
+    assert local_regression(half, y).largest_eigenvalue == pytest.approx(
+        local_regression(half.double(), y.double()).largest_eigenvalue, rel=1e-5
     )

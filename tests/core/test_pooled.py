@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtct.least_squares import LocalRegression, optimal_share
+from fedtct.least_squares import local_regression, optimal_share
 from fedtct.least_squares import pooled as pooled_module
 from fedtct.stage2.inspection import RANKS, spectrum
 
@@ -26,7 +26,7 @@ def problem(sizes: list[int], features: int, rank: int, seed: int) -> tuple[torc
 )
 def test_it_is_the_least_squares_of_all_data(sizes: list[int], features: int, rank: int, seed: int) -> None:
     z, y = problem(sizes, features, rank, seed)
-    parts = [LocalRegression(a, b) for a, b in zip(z.split(sizes), y.split(sizes), strict=True)]
+    parts = [local_regression(a, b) for a, b in zip(z.split(sizes), y.split(sizes), strict=True)]
     best = torch.linalg.pinv(z, rtol=1e-10) @ y
     zero, optimal = y.square().sum(), (z @ best - y).square().sum()
     share = optimal_share(parts)
@@ -40,7 +40,7 @@ def test_it_is_the_least_squares_of_all_data(sizes: list[int], features: int, ra
 def test_it_is_left_alone_where_it_would_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
     z, y = problem([5, 5], 20, 10, 0)
     monkeypatch.setitem(pooled_module.WORTH, "cpu", 100.0)
-    assert optimal_share([LocalRegression(z, y)]) is None
+    assert optimal_share([local_regression(z, y)]) is None
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 119, 5000])

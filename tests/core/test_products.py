@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtct.least_squares import products
-from fedtct.least_squares.products import inner, outer, times, times_both, transposed_times
+from fedtct.least_squares.products import inner, outer, times, transposed_times
 
 os.environ["TRITON_INTERPRET"] = "1"  # the GPU's kernel, interpreted: it is read when the kernel is imported
 SIZES = {"n": st.integers(1, 150), "p": st.integers(1, 300), "columns": st.sampled_from([1, 10, 20, 150])}
@@ -52,10 +52,3 @@ def test_a_long_sum_is_shared_by_programs(monkeypatch):
     monkeypatch.setattr(products, "_suits_kernel", lambda z, b: True)
     z, w = features(3, 5000), torch.randn(5000, 2, generator=torch.Generator().manual_seed(0))
     assert close(times(z, w), z.double() @ w.double())
-
-
-@pytest.mark.parametrize("columns", [1, products.FEW_COLUMNS + 1])
-def test_two_products_at_once_are_two_products(columns):
-    z, a, b = torch.randn(4, 6), torch.randn(6, columns), torch.randn(6, columns)
-    for found, factor in zip(times_both(z, a, b), (a, b), strict=True):
-        torch.testing.assert_close(found, z @ factor)

@@ -90,7 +90,7 @@ def test_rounds_of_scaffold_are_those_of_the_paper(sizes):
     local = [w for _ in parts]
     for _ in range(rounds):
         h = [h_k + (w - w_k) / (steps * lr) for h_k, w_k in zip(h, local, strict=True)]
-        local = [explicit_steps(z, y, w, h_k, lr, steps) for (z, y), h_k in zip(regression, h, strict=True)]
+        local = [explicit_steps(z, y, w, -h_k, lr, steps) for (z, y), h_k in zip(regression, h, strict=True)]
         w = sum(share * w_k for share, w_k in zip(shares, local, strict=True))
     assert torch.allclose(model.linear.w.double(), w, rtol=1e-4, atol=1e-5)
 
@@ -124,18 +124,20 @@ def test_weighted_corrections_sum_to_zero_every_round():
                 corrections.append(self.corrections(checkpoint))
 
         def corrections(self, checkpoint):
-            memories = [dict(silo.memory["stage2"]) for silo in federation.silos]
-            server = checkpoint.state["w"]
-            return torch.stack([-ScaffoldCorrection(lr, steps).before(memory, server) for memory in memories])
+            w, found = checkpoint.state["w"], []
+            for silo in federation.silos:
+                memory, regression = dict(silo.memory["stage2"]), silo.regression()
+                found.append(ScaffoldCorrection(lr, steps).before(memory, regression.point(w))[: len(w)])
+            return torch.stack(found)
 
     corrections, lr, steps = [], 0.05, 9
     federation = LocalFederation(skewed_silos())
     tct("linear", ScaffoldRegression(rounds=5, steps=steps, lr=lr)).fit(federation, journal=Watch())
     assert len(corrections) == 5
     shares = torch.tensor([len(silo) for silo in federation.silos]) / sum(map(len, federation.silos))
-    for h in corrections:
-        assert h.norm() > 0.1
-        assert torch.einsum("k,kpc->pc", shares, h).norm() < 1e-5 * h.norm()
+    for terms in corrections:
+        assert terms.norm() > 0.1
+        assert torch.einsum("k,kpc->pc", shares, terms).norm() < 1e-5 * terms.norm()
 
 
 @pytest.mark.parametrize("method", ITERATIVE)

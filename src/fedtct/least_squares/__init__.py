@@ -1,8 +1,8 @@
 """Least squares on one silo's features: many steps at once, and the sums that determine a fit."""
 
-from fedtct.least_squares.closed_form import LocalRegression, explicit_steps
+from fedtct.least_squares.closed_form import LocalRegression, explicit_steps, local_regression
 from fedtct.least_squares.pooled import optimal_share
 from fedtct.least_squares.products import times
 from fedtct.least_squares.sums import RidgePath, Sums
 
-__all__ = ["LocalRegression", "RidgePath", "Sums", "explicit_steps", "optimal_share", "times"]
+__all__ = ["LocalRegression", "RidgePath", "Sums", "explicit_steps", "local_regression", "optimal_share", "times"]

@@ -1,127 +1,202 @@
 """M full-batch gradient steps on one silo's least squares, at the cost of two passes over its features.
 
-A step is  W ← W − η·((1/n)·Zᵀ(ZW − Y) − h).  With G = ZZᵀ/n = QΛQᵀ the residuals of every step are known at once: in
-the eigenbasis they follow r ← q·r + η·Zh with q = 1 − ηΛ, so their sum over M steps needs qᴹ, s = Σ qᵐ and
-t = Σ_m Σ_{j<m} qʲ only. When there are more samples than features the same is done in the primal, with ZᵀZ/n.
+A step is  W ← W − η·((1/n)·Zᵀ(ZW − Y) + h).  With G = ZZᵀ/n = QΛQᵀ the residuals of every step are known at once: in
+the eigenbasis they follow r ← q·r − η·Zh with q = 1 − ηΛ, so their sum over M steps is s·r₀ − η·t·Zh with s = Σ qᵐ and
+t = Σ_m Σ_{j<m} qʲ. When there are more samples than features the same is done with ZᵀZ/n, and gradients for residuals.
 """
 
 import warnings
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from fedtct.least_squares.power_sums import ChebyshevSeries, step_sums
-from fedtct.least_squares.products import inner, outer, times, times_both, transposed_times
+from fedtct.least_squares.products import inner, outer, times, transposed_times
 from fedtct.memory import free_bytes
 
 GRAM_SHARE = 0.5  # of the memory that is left, for decomposing a Gram matrix
 GRAM_COPIES = 4  # the matrix, its eigenvectors, and what LAPACK works in
 
+Size, Count = float | Tensor, int | Tensor  # of steps; with tensors, each column of W has its own
 
-class LocalRegression:
-    """One silo's regression, decomposed once; after that a round costs the same whatever M is.
+
+def local_regression(z: Tensor, y: Tensor, decomposition: tuple[Tensor, Tensor] | None = None) -> "LocalRegression":
+    """One silo's regression, in the form that suits its size.
 
     Z may be stored in half precision: products and the decomposition are taken in the precision of ``y``.
-    ``decomposition`` is (eigenvalues, q) of an earlier one with the same Z, if it was kept. Where the Gram matrix does
-    not fit in memory, only its largest eigenvalue is found, q is empty, and the sum of residuals comes from products
-    with Z alone: as a Chebyshev series, whose length grows with √M.
+    ``decomposition`` is (eigenvalues, q) of an earlier one with the same Z, if it was kept.
     """
-
-    def __init__(self, z: Tensor, y: Tensor, decomposition: tuple[Tensor, Tensor] | None = None) -> None:
-        self.z, self.y = z, y
-        self.n, self.p = z.shape
-        self.eigenvalues, self.q = decomposition or self._decompose()
-        self.decomposed = self.q.numel() > 0
-        self.dual = self.n <= self.p or not self.decomposed
-        if not self.dual:
-            self.b = transposed_times(z, y) / self.n
-
-    def _decompose(self) -> tuple[Tensor, Tensor]:
-        size = GRAM_COPIES * self.y.element_size() * min(self.z.shape) ** 2
-        if size > GRAM_SHARE * free_bytes(self.z.device):
+    if decomposition is None:
+        size = GRAM_COPIES * y.element_size() * min(z.shape) ** 2
+        if size > GRAM_SHARE * free_bytes(z.device):
             warnings.warn(
-                f"the Gram matrix of {self.n} samples takes {size / 2**30:.1f} GiB to decompose and does not fit: "
+                f"the Gram matrix of {len(z)} samples takes {size / 2**30:.1f} GiB to decompose and does not fit: "
                 "this silo's steps are computed from products with its features, which is slower",
                 stacklevel=2,
             )
-            return self._largest_eigenvalue_alone(), self.y.new_empty(0, 0)
-        gram = outer(self.z, self.y.dtype) if self.n <= self.p else inner(self.z, self.y.dtype)
-        eigenvalues, q = torch.linalg.eigh(gram.div_(self.n))
-        return eigenvalues.double().clamp_min(0), q
+            decomposition = largest_eigenvalue(z, y), y.new_empty(0, 0)
+        else:
+            gram = outer(z, y.dtype) if len(z) <= z.shape[1] else inner(z, y.dtype)
+            eigenvalues, q = torch.linalg.eigh(gram.div_(len(z)))
+            decomposition = eigenvalues.double().clamp_min(0), q
+    if decomposition[1].numel() == 0:
+        return SeriesRegression(z, y, *decomposition)
+    return (DualRegression if len(z) <= z.shape[1] else PrimalRegression)(z, y, *decomposition)
 
-    def _largest_eigenvalue_alone(self) -> Tensor:
-        from scipy.sparse.linalg import LinearOperator, eigsh  # rarely needed, and slow to import
 
-        def product(vector: Any) -> Any:
-            return self._gram_times(torch.from_numpy(vector).to(self.y).view(-1, 1)).double().cpu().numpy()
+class LocalRegression(ABC):
+    """One silo's regression, decomposed once; after that a round costs the same whatever M is.
 
-        gram = LinearOperator((self.n, self.n), matvec=product, dtype="float64")
-        start = torch.ones(self.n, dtype=torch.float64).numpy()
-        return torch.from_numpy(eigsh(gram, k=1, v0=start, tol=1e-3, return_eigenvectors=False)).to(self.y.device)
+    It works on *points*: whatever, linear in W, is needed to take steps from W.
+    """
 
-    def _gram_times(self, v: Tensor) -> Tensor:
-        return times(self.z, transposed_times(self.z, v)) / self.n
+    def __init__(self, z: Tensor, y: Tensor, eigenvalues: Tensor, q: Tensor) -> None:
+        self.z, self.y, self.eigenvalues, self.q = z, y, eigenvalues, q
+        self.n, self.p = z.shape
+        self._known: dict[Any, tuple[Tensor, Tensor]] = {}
 
     @property
     def largest_eigenvalue(self) -> float:
         """λmax: steps of size η converge in this silo if η·λmax < 2."""
         return float(self.eigenvalues[-1])
 
-    def scores(self, w: Tensor) -> Tensor:
-        """The linear model's output on the silo's samples."""
-        return times(self.z, w)
+    def advance(self, start: Tensor, term: Tensor | None, lr: Size, steps: Count) -> tuple[Tensor, Tensor]:
+        """W after ``steps`` steps of size ``lr`` from a point, and the mean gradient along them, which is a point too.
 
-    def advance(self, w: Tensor, h: Tensor | None, lr: float | Tensor, steps: int | Tensor) -> tuple[Tensor, Tensor]:
-        """Where ``steps`` steps lead from W, and the scores at W itself.
-
-        A column of W is a problem of its own: with tensors, each has its own ``lr`` and its own number of ``steps``.
+        ``term``, a point, is added to every gradient.
         """
-        if self.dual:
-            return self._advance_dual(w, h, lr, steps)
-        scores = self.scores(w)
-        gradient = self.q @ (self.eigenvalues.to(w).unsqueeze(1) * (self.q.T @ w)) - _for_all(w, self.b)
-        if h is not None:
-            gradient -= h
-        s, _ = step_sums(self.eigenvalues, lr, steps)
-        return w - lr * (self.q @ (s.to(w) * (self.q.T @ gradient))), scores
+        gradient = self.gradient(self.sum_of_residuals(start, term, lr, steps) / steps)
+        w, mean = start[: self.p], gradient[: self.p]
+        towards = mean if term is None else mean + term[: self.p]
+        return torch.addcmul(w, towards, torch.as_tensor(-lr * steps, dtype=w.dtype, device=w.device)), gradient
 
-    def _advance_dual(
-        self, w: Tensor, h: Tensor | None, lr: float | Tensor, steps: int | Tensor
-    ) -> tuple[Tensor, Tensor]:
-        scores, pushed = times_both(self.z, w, w[:, :0] if h is None else h)
-        total = self._sum_of_residuals(scores - _for_all(w, self.y), pushed, lr, steps)
-        moved = transposed_times(self.z, total).mul_(-lr / self.n).add_(w)  # in place: W may be large
-        return (
-            moved if h is None else moved.addcmul_(h, torch.as_tensor(steps * lr, dtype=h.dtype, device=h.device))
-        ), scores
+    def _sum(self, first: Tensor, pushed: Tensor | None, lr: Size, steps: Count) -> Tensor:
+        """s·first − η·t·pushed; s and η·t are the same in every round."""
+        key = tuple(tuple(value.tolist()) if isinstance(value, Tensor) else value for value in (lr, steps))
+        if key not in self._known:
+            s, t = step_sums(self.eigenvalues, lr, steps)
+            self._known = {key: (s.to(first), (lr * t).to(first))}
+        s, t = self._known[key]
+        return s * first if pushed is None else s * first - t * pushed
 
-    def _sum_of_residuals(self, first: Tensor, pushed: Tensor, lr: float | Tensor, steps: int | Tensor) -> Tensor:
-        """Over all steps, from the first residuals and Zh; the latter has no columns if there is no h."""
-        if not self.decomposed:
-            return self._sum_of_residuals_by_products(first, pushed, lr, steps)
-        s, t = step_sums(self.eigenvalues, lr, steps)
-        total = s.to(first) * (self.q.T @ first)
-        if pushed.shape[1]:
-            total += lr * t.to(first) * (self.q.T @ pushed)
-        return self.q @ total
+    @abstractmethod
+    def point(self, w: Tensor) -> Tensor:
+        """W, and below it what else steps from it depend on."""
 
-    def _sum_of_residuals_by_products(
-        self, first: Tensor, pushed: Tensor, lr: float | Tensor, steps: int | Tensor
-    ) -> Tensor:
-        """s(G)·R₀ + η·t(G)·Zh with the polynomials s and t as Chebyshev series over the eigenvalues' range."""
+    @abstractmethod
+    def scores(self, point: Tensor) -> Tensor:
+        """The linear model's output on the silo's samples."""
+
+    @abstractmethod
+    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: Size, steps: Count) -> Tensor:
+        """Over all steps, in whatever basis."""
+
+    @abstractmethod
+    def gradient(self, residuals: Tensor) -> Tensor:
+        """The gradient, a point, that residuals in that basis make."""
+
+
+class DualRegression(LocalRegression):
+    """No more samples than features. A point is W above Z·W.
+
+    Who keeps such points knows Z·h of an h that is made of them, and saves a third pass over Z.
+    """
+
+    def point(self, w: Tensor) -> Tensor:
+        """W above Z·W."""
+        point = w.new_empty(self.p + self.n, w.shape[1])
+        point[: self.p], point[self.p :] = w, times(self.z, w)
+        return point
+
+    def scores(self, point: Tensor) -> Tensor:
+        """They are part of the point."""
+        return point[self.p :]
+
+    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: Size, steps: Count) -> Tensor:
+        """s·r₀ − η·t·Zh in the eigenbasis."""
+        residuals = self.q.T @ (self.scores(start) - _for_all(start, self.y))
+        pushed = None if term is None else self.q.T @ self.scores(term)
+        return self._sum(residuals, pushed, lr, steps)
+
+    def gradient(self, residuals: Tensor) -> Tensor:
+        """Zᵀ·R/n above G·R."""
+        gradient = residuals.new_empty(self.p + self.n, residuals.shape[1])
+        gradient[: self.p] = transposed_times(self.z, (self.q @ residuals).div_(self.n))
+        gradient[self.p :] = self.q @ (self.eigenvalues.to(residuals).unsqueeze(1) * residuals)
+        return gradient
+
+
+class PrimalRegression(LocalRegression):
+    """More samples than features. A point is W; what goes for residuals are gradients: the eigenbasis is ZᵀZ/n's."""
+
+    def __init__(self, z: Tensor, y: Tensor, eigenvalues: Tensor, q: Tensor) -> None:
+        super().__init__(z, y, eigenvalues, q)
+        self.target = self.q.T @ transposed_times(z, y).div_(self.n)
+
+    def point(self, w: Tensor) -> Tensor:
+        """W alone."""
+        return w
+
+    def scores(self, point: Tensor) -> Tensor:
+        """They take a pass over Z."""
+        return times(self.z, point)
+
+    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: Size, steps: Count) -> Tensor:
+        """s·g₀ − η·t·Λh in the eigenbasis."""
+        eigenvalues = self.eigenvalues.to(start).unsqueeze(1)
+        gradients = eigenvalues * (self.q.T @ start) - _for_all(start, self.target)
+        pushed = None if term is None else eigenvalues * (self.q.T @ term)
+        return self._sum(gradients, pushed, lr, steps)
+
+    def gradient(self, residuals: Tensor) -> Tensor:
+        """Back from the eigenbasis."""
+        return self.q @ residuals
+
+
+class SeriesRegression(DualRegression):
+    """Too large for a decomposition: only λmax is known, and q is empty.
+
+    The sum of residuals comes from products with Z alone: as a Chebyshev series, whose length grows with √M.
+    """
+
+    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: Size, steps: Count) -> Tensor:
+        """s(G)·R₀ − η·t(G)·Zh with the polynomials s and t as series over the eigenvalues' range."""
         series = ChebyshevSeries(upper=1.01 * self.largest_eigenvalue, lr=lr, steps=steps)
+        first = self.scores(start) - _for_all(start, self.y)
         columns = first.shape[1]
-        before = now = torch.cat([first, pushed], 1)
+        before = now = first if term is None else torch.cat([first, self.scores(term)], 1)
         total = torch.zeros_like(first)
         for k, (s, t) in enumerate(zip(series.s.to(first), series.t.to(first), strict=True)):
             if k:
-                shifted = (2 / series.upper) * self._gram_times(now) - now
+                shifted = (2 / series.upper) * gram_times(self.z, now) - now
                 before, now = now, shifted if k == 1 else 2 * shifted - before
             total += s * now[:, :columns]
-            if pushed.shape[1]:
-                total += lr * t * now[:, columns:]
+            if term is not None:
+                total -= lr * t * now[:, columns:]
         return total
+
+    def gradient(self, residuals: Tensor) -> Tensor:
+        """Zᵀ·R/n, and its scores by another pass."""
+        return self.point(transposed_times(self.z, residuals / self.n))
+
+
+def gram_times(z: Tensor, v: Tensor) -> Tensor:
+    """Z·Zᵀ·V/n."""
+    return times(z, transposed_times(z, v)) / len(z)
+
+
+def largest_eigenvalue(z: Tensor, y: Tensor) -> Tensor:
+    """That of Z·Zᵀ/n, by products with Z in the precision of y."""
+    from scipy.sparse.linalg import LinearOperator, eigsh  # rarely needed, and slow to import
+
+    def product(vector: Any) -> Any:
+        return gram_times(z, torch.from_numpy(vector).to(y).view(-1, 1)).double().cpu().numpy()
+
+    gram = LinearOperator((len(z), len(z)), matvec=product, dtype="float64")
+    start = torch.ones(len(z), dtype=torch.float64).numpy()
+    return torch.from_numpy(eigsh(gram, k=1, v0=start, tol=1e-3, return_eigenvectors=False)).to(y.device)
 
 
 def _for_all(w: Tensor, y: Tensor) -> Tensor:
@@ -129,9 +204,9 @@ def _for_all(w: Tensor, y: Tensor) -> Tensor:
     return y.repeat(1, w.shape[1] // y.shape[1])
 
 
-def explicit_steps(z: Tensor, y: Tensor, w: Tensor, h: Tensor | None, lr: float, steps: int) -> Tensor:
+def explicit_steps(z: Tensor, y: Tensor, w: Tensor, term: Tensor | None, lr: float, steps: int) -> Tensor:
     """The same steps one by one, as the paper lists them: the reference that tests compare with."""
     for _ in range(steps):
         gradient = z.T @ (z @ w - y) / len(z)
-        w = w - lr * (gradient if h is None else gradient - h)
+        w = w - lr * (gradient if term is None else gradient + term)
     return w

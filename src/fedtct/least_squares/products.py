@@ -22,14 +22,6 @@ def times(z: Tensor, w: Tensor) -> Tensor:
     return torch.cat([_product(rows.to(w.dtype), w) for rows in z.split(_rows(z, w.dtype))])
 
 
-def times_both(z: Tensor, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """Z·A and Z·B: in one pass over Z, unless Z is ready as it is and arithmetic takes longer than reading it."""
-    if z.dtype == a.dtype and a.shape[1] > FEW_COLUMNS:
-        return times(z, a), times(z, b)
-    products = times(z, torch.cat([a, b], 1))
-    return products[:, : a.shape[1]], products[:, a.shape[1] :]
-
-
 def transposed_times(z: Tensor, r: Tensor) -> Tensor:
     """Zᵀ·R in the precision of R."""
     if z.dtype == r.dtype:

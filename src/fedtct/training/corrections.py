@@ -44,9 +44,13 @@ class ScaffoldCorrection:
         return memory["term"]
 
     def after(self, memory: Memory, server: Tensor, local: Tensor, steps: int | Tensor) -> None:
-        """Remember c_k, the mean of the silo's gradients along its steps."""
-        memory["own"] = (server - local).div_(steps * self.lr).sub_(memory.pop("term"))
-        memory["server"] = server.clone()
+        """Remember where the round began, and c_k."""
+        self.remember(memory, server.clone(), (server - local).div_(steps * self.lr).sub_(memory["term"]))
+
+    def remember(self, memory: Memory, server: Tensor, own: Tensor) -> None:
+        """Remember where the round began, and c_k, the mean of the silo's gradients along its steps."""
+        memory.clear()
+        memory["server"], memory["own"] = server, own
 
 
 class FedDynCorrection:
