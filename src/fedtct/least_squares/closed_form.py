@@ -19,7 +19,8 @@ from fedtct.memory import free_bytes
 GRAM_SHARE = 0.5  # of the memory that is left, for decomposing a Gram matrix
 GRAM_COPIES = 4  # the matrix, its eigenvectors, and what LAPACK works in
 
-Size, Count = float | Tensor, int | Tensor  # of steps; with tensors, each column of W has its own
+Size = float | Tensor  # of steps; a tensor has one for each column of W
+Count = int | Tensor  # of steps, likewise
 
 
 def local_regression(z: Tensor, y: Tensor, decomposition: tuple[Tensor, Tensor] | None = None) -> "LocalRegression":
