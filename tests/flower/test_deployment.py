@@ -3,9 +3,11 @@
 import json
 import os
 import signal
+import ssl
 import subprocess
 import time
 from dataclasses import replace
+from http.client import HTTPSConnection
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,14 @@ def intruders(deployment, tmp_path):
     processes.stop([process for process, _ in started.values()])
 
 
+def status(deployment, path: str, source: str) -> int:
+    """What the server answers to somebody at another address of this machine, who need not be a silo."""
+    context = ssl.create_default_context(cafile=deployment.server / "ca.crt")
+    caller = HTTPSConnection("127.0.0.1", deployment.port, context=context, source_address=(source, 0))
+    caller.request("POST", path)
+    return caller.getresponse().status
+
+
 def assert_same_model(deployment, app: Path, out: Path, settings: dict[str, object], go_on: bool = False) -> None:
     """Run over the deployment, or go on with a run that was stopped; in this process the model is the same."""
     said = []
@@ -106,6 +116,10 @@ def test_the_same_run_gives_the_same_model_and_strangers_are_refused(deployment,
     for process, text in intruders.values():
         assert process.wait(LIMIT) != 0
         assert "SuperNode ID" not in text.read_text()
+    for path in ("/v1/control/start-run", "/v1/control/register-node", "/v1/runtime/pull-app-inputs", "/docs"):
+        assert status(deployment, path, "127.0.0.2") == 403
+        assert status(deployment, path, "127.0.0.1") != 403
+    assert status(deployment, "/v1/fleet/create-node", "127.0.0.2") != 403
 
 
 @four

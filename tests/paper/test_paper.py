@@ -142,7 +142,31 @@ def test_how_a_rate_was_chosen_is_told(option, recorded, label, tmp_path):
     record = json.loads(runner.result(run).read_text())
     assert recorded.items() <= record.items()
     assert record["config"]["lr"] == option.get("lr", record["config"]["lr"])
+    assert record["config"]["holdout"] == (0 if "lr" in option else 0.1)
     assert [result.label for result in Results(tmp_path / "r").of(run)] == [label]
+
+
+def test_a_given_rate_is_not_taken_where_there_is_no_choice(tmp_path):
+    run = Train("fashion-mnist", "simple-cnn", "random", "classes:2", "fedavg", rates=(0.01,))
+    runner = Runner(tmp_path / "s", tmp_path / "r", scale="tiny", commit="test", lr=0.03)
+    runner.run([run])
+    assert json.loads(runner.result(run).read_text())["config"]["lr"] == 0.01
+
+
+def test_runs_with_other_settings_are_not_gone_on_with(tmp_path, monkeypatch):
+    run = Train("fashion-mnist", "simple-cnn", "random", "classes:2", "fedavg", rates=(0.01,))
+    Runner(tmp_path / "s", tmp_path / "r", scale="tiny", commit="test").run([run])
+    monkeypatch.setattr(module, "HOLDOUT", 0.2)
+    with pytest.raises(FedtctError, match="is a run with another holdout: remove it, or give another --state"):
+        Runner(tmp_path / "s", tmp_path / "other", scale="tiny", commit="test").run([run])
+
+
+def test_a_rate_that_was_given_finds_no_weights_of_another(tmp_path):
+    run = Tangent(Train("fashion-mnist", "simple-cnn", "random", "classes:2", "fedavg"))
+    for number, lr in enumerate((0.03, 0.01)):
+        runner = Runner(tmp_path / "s", tmp_path / f"{number}", scale="tiny", commit="test", lr=lr)
+        runner.run([run])
+        assert json.loads(runner.result(run).read_text())["config"]["lr"] == lr
 
 
 def test_unknown_names_are_refused(tmp_path):

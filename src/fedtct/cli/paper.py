@@ -58,18 +58,18 @@ def list_(
 
 @paper.command()
 def run(
-    part: Annotated[str, typer.Argument(help="a table or figure", metavar="PART")],
+    part: Annotated[list[str], typer.Argument(help="tables and figures", metavar="PART...")],
     only: Annotated[str, typer.Option(help="cells whose name has this in it", metavar="TEXT")] = "",
     scale: Annotated[str, typer.Option(help="full, half or tiny", metavar="NAME")] = "full",
     seeds: Annotated[int, typer.Option(help="how many seeds", metavar="N", min=1)] = 1,
     minutes: Annotated[float, typer.Option(help="stop after so long, saved", metavar="N")] = float("inf"),
     grid_rounds: Annotated[int, typer.Option(help="choose rates after N rounds [0: a fifth]", metavar="N", min=0)] = 0,
-    lr: Annotated[float, typer.Option(help="this rate, without a choice [0: choose]", metavar="LR", min=0)] = 0.0,
+    lr: Annotated[float, typer.Option(help="this rate, nothing held out [0: choose]", metavar="LR", min=0)] = 0.0,
     imagenet: Annotated[str, typer.Option(help="ImageNet ResNet-18 state dict", metavar="FILE")] = "",
     state: Annotated[Path, typer.Option(help="where runs are kept to go on", metavar="DIR")] = Path("runs/paper"),
     results: ResultsDir = RESULTS,
 ) -> None:
-    """Run a table or figure, or some cells of it; what has a result is not run again.
+    """Run tables and figures, or some cells of them; what has a result is not run again.
 
     \b
     fedtct paper run table2 --only cifar10/classes:2/tct --scale half
@@ -79,9 +79,11 @@ def run(
         screen.wait("getting ready")
         from fedtct.paper.runner import OutOfTime, Runner
 
-    wanted = [found for key, found in parts(part).items() if only in key]
+    wanted = [found for name in part for key, found in parts(name).items() if only in key]
     if not wanted:
-        raise FedtctError(f"{part} has nothing with '{only}' in its name: fedtct paper list {part} shows all")
+        raise FedtctError(
+            f"{' '.join(part)} has nothing with '{only}' in its name: fedtct paper list {part[0]} shows all"
+        )
     if any(".imagenet" in f".{found.name}".replace("-", ".") for found in wanted) and not imagenet and scale != "tiny":
         raise FedtctError("these runs start from ImageNet weights: give the state dict with --imagenet FILE")
     with stoppable(screen, None, shlex.join(["fedtct", *sys.argv[1:]])), screen:
@@ -105,7 +107,7 @@ def _counting(screen: Screen, runner: Runner, wanted: list[Run]) -> Watch:
 
     def watch(name: str, config: RunConfig) -> Watcher:
         done = sum(runner.result(run).is_file() for run in several)
-        short = name.removesuffix(f"-{runner.scale.name}-seed{runner.seed}")
+        short = name.removesuffix(f"-{runner.tag}")
         short = short if len(short) < 42 else f"{short[:13]}…{short[-26:]}"  # bars need room
         return screen.watch(f"{done}/{len(several)} done  {short}", config)
 

@@ -39,14 +39,15 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def superlink(server: Path, port: int = 0) -> list[str]:
-    """The server's process: it takes silos with registered keys alone, over TLS."""
+    """The server's process: it takes silos with registered keys alone, over TLS, and orders from this machine."""
     host, there = split_address(address_of(server))
     bind = "127.0.0.1" if host in ("127.0.0.1", "localhost") else "0.0.0.0"
     files = {"ca": server / "ca.crt", "cert": server / "server.crt", "key": server / "server.key"}
     for file in files.values():
         _need(file, "make it with fedtct deploy keys")
+    _program("flower-superlink")  # says what to install if it is not there
     return [
-        *_program("flower-superlink"),
+        *(sys.executable, "-m", "fedtct.deploy.superlink"),
         *("--host", bind, "--port", str(port or there)),
         *("--ssl-ca-certfile", str(files["ca"]), "--ssl-certfile", str(files["cert"])),
         *("--ssl-keyfile", str(files["key"]), "--enable-supernode-auth"),

@@ -27,6 +27,11 @@ class Scale:
     dataset: str = ""  # stands in for the paper's
     model: str = ""  # likewise
 
+    @property
+    def central_grid(self) -> int:
+        """Rounds after which the learning rate of central training is chosen: a fifth, too."""
+        return max(2, self.central // 5)
+
 
 SCALES = {
     scale.name: scale

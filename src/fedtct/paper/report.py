@@ -85,6 +85,8 @@ def _draw(results: Results, figure: Figure, folder: Path) -> list[Path]:
 def _draw_panel(results: Results, panel: Panel, axes: Axes) -> None:
     for index, curve in enumerate(panel.curves):
         for result in results.of(curve.run)[:1]:
+            if result.accuracy() is None:  # steps of that size diverge: there is nothing to draw
+                continue
             points = result.curve(curve.metric)
             label = curve.label if result.scale == "full" else f"{curve.label} ({result.scale})"
             style = ":" if curve.metric == "train" and "train" in curve.label else "-"

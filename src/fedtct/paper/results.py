@@ -24,8 +24,9 @@ class Result:
         """The scale, and what differs from its protocol."""
         if "lr_given" in self.record:
             return f"{self.scale}, rate {self.record['lr_given']:g} without a choice"
-        asked, rounds = SCALES[self.scale].grid, self.record.get("grid_rounds")
-        return self.scale if rounds in (None, asked) else f"{self.scale}, rate after {rounds} rounds"
+        scale, rounds = SCALES[self.scale], self.record.get("grid_rounds")
+        usual = rounds in (None, scale.grid, scale.central_grid)
+        return self.scale if usual else f"{self.scale}, rate after {rounds} rounds"
 
     def accuracy(self, round_of_stage2: int | None = None) -> float | None:
         """Top-1 test accuracy in per cent, at the end or after a round of stage 2."""

@@ -2,8 +2,9 @@
 
 Every silo holds a tenth of its samples out. A learning rate is chosen from the paper's grid by accuracy on them, and
 early: every rate runs for a fifth of the rounds, and the best goes on to the end; if it diverges there, the next best
-does. Nothing is computed twice: runs of one learning rate are shared by all that show them, TCT starts from FedAvg's
-weights at its round, and all ways of stage 2 on one set of features are solved together.
+does. Where the rate is given, all samples are trained on, as in the paper. Nothing is computed twice: runs of one
+learning rate are shared by all that show them, TCT starts from FedAvg's weights at its round, and all ways of stage 2
+on one set of features are solved together.
 """
 
 import contextlib
@@ -84,8 +85,8 @@ class PaperRun(RunFolder):
 class Runner:
     """Works in ``state``, writes a file a finished run to ``results``, stops after ``minutes``.
 
-    ``grid_rounds`` chooses learning rates after other rounds than the scale does, ``lr`` takes that one without a
-    choice; the result says so.
+    ``grid_rounds`` chooses learning rates after other rounds than the scale does, ``lr`` takes that one where there is
+    a choice, and holds nothing out; the result says so.
     """
 
     def __init__(
@@ -108,6 +109,8 @@ class Runner:
         self.imagenet, self.lr, self.watch = imagenet, lr, watch
         if grid_rounds:
             self.scale = replace(self.scale, grid=grid_rounds)
+        self.holdout = 0.0 if lr else HOLDOUT
+        self.tag = f"{scale}-seed{seed}{'-nothing-held-out' if lr else ''}"  # ends the names of runs
         self.deadline = time.monotonic() + 60 * minutes
 
     def run(self, runs: Sequence[Run]) -> None:
@@ -134,39 +137,39 @@ class Runner:
     # Stage 1
 
     def _train(self, run: Train) -> None:
-        lr, choice = self._choose(run, self._config(run, run.rates[0]).rounds[0])
+        lr, choice = self._choose(run)
         self._write(run, self._folder(run, lr), choice)
 
-    def _grid(self, run: Train) -> tuple[dict[float, float], dict[str, Any]]:
+    def _grid(self, run: Train, **more: Any) -> tuple[dict[float, float], dict[str, Any]]:
         """Every learning rate's accuracy on held-out samples after a part of the rounds, and a record of it."""
-        if self.lr:
-            return {self.lr: 0.0}, {"lr_given": self.lr}
         if len(run.rates) == 1:
             return {run.rates[0]: 0.0}, {}
-        scores = {}
+        if self.lr:
+            return {self.lr: 0.0}, {"lr_given": self.lr}
+        rounds, scores = self.scale.central_grid if run.split == "pooled" else self.scale.grid, {}
         for lr in run.rates:
-            rows = read_rows(self._advance(run, lr, self.scale.grid))[: self.scale.grid]
+            rows = read_rows(self._advance(run, lr, rounds, **more))[:rounds]
             scores[lr] = statistics.mean(row.holdout_accuracy or 0.0 for row in rows[-JUDGED_ROUNDS:])
         grid = {f"{lr:.4g}": round(score, 5) for lr, score in scores.items()}
-        return scores, {"grid": grid, "grid_rounds": self.scale.grid}
+        return scores, {"grid": grid, "grid_rounds": rounds}
 
-    def _choose(self, run: Train, rounds: int) -> tuple[float, dict[str, Any]]:
+    def _choose(self, run: Train, rounds: int | None = None, **more: Any) -> tuple[float, dict[str, Any]]:
         """The best learning rate that lasts for so many rounds, and a record of the choice; if none does, the best."""
-        scores, choice = self._grid(run)
+        rounds = self._config(run, run.rates[0]).rounds[0] if rounds is None else rounds
+        scores, choice = self._grid(run, **more)
         order = sorted(scores, key=lambda lr: -scores[lr])
         diverged: dict[str, int] = {}
         for lr in order:
-            rows = read_rows(self._advance(run, lr, rounds))[: rounds + 1]
+            rows = read_rows(self._advance(run, lr, rounds, **more))[: rounds + 1]
             if rows[-1].train_loss is not None or not rounds:
                 return lr, choice | ({"diverged": diverged} if diverged else {})
             diverged[f"{lr:.4g}"] = rows[-1].round
         return order[0], choice | {"diverged": diverged}
 
-    def _advance(self, run: Train, lr: float, rounds: int, config: RunConfig | None = None) -> Path:
+    def _advance(self, run: Train, lr: float, rounds: int, **more: Any) -> Path:
         """The folder of the run at one learning rate, trained for at least so many rounds."""
-        folder = self._folder(run, lr)
-        config = config or self._config(run, lr)
-        if begun(folder) and (RunFolder.resume(folder).finished or len(read_rows(folder)) >= rounds):
+        folder, config = self._folder(run, lr), self._config(run, lr, **more)
+        if begun(folder) and (_same(folder, config).finished or len(read_rows(folder)) >= rounds):
             return folder
         paper_run = self._open(folder, config)
         paper_run.pause_at = rounds if rounds < config.rounds[0] else -1
@@ -187,7 +190,7 @@ class Runner:
                 "silos": scale.silos,
                 "limit": scale.limit,
                 "lr": lr,
-                "holdout": HOLDOUT,
+                "holdout": self.holdout,
                 "augment": "crop-flip" if run.dataset.startswith("cifar") else "none",
                 "init_weights": self.imagenet if run.init == "imagenet" else "",
                 "seed": self.seed,
@@ -199,20 +202,13 @@ class Runner:
         """Central training of the last layers, from random weights or from those that FedAvg ended with."""
         weights = self._exported(run.network) if run.trained else ""
         network = replace(run.network, method=run.name, split="pooled")
-        more = {"method": "centralized", "trainable": f"last:{run.layers}", "init_weights": weights}
-        configs = {lr: self._config(network, lr, **more) for lr in ([self.lr] if self.lr else network.rates)}
-        scores = {}
-        for lr, config in configs.items():
-            rows = read_rows(self._advance(network, lr, config.rounds[0], config))
-            scores[lr] = rows[-1].holdout_accuracy or 0.0
-        best = max(scores, key=lambda lr: scores[lr])
-        grid = {f"{lr:.4g}": round(score, 5) for lr, score in scores.items()}
-        choice = {"lr_given": self.lr} if self.lr else {"grid": grid}
-        self._write(run, self._advance(network, best, configs[best].rounds[0], configs[best]), choice)
+        more: dict[str, Any] = {"method": "centralized", "trainable": f"last:{run.layers}", "init_weights": weights}
+        lr, choice = self._choose(network, **more)
+        self._write(run, self._folder(network, lr), choice)
 
     def _exported(self, run: Train) -> str:
         """The state dict that a network ended with, as a file."""
-        lr, _ = self._choose(run, self._config(run, run.rates[0]).rounds[0])
+        lr, _ = self._choose(run)
         folder = self._folder(run, lr)
         path = folder / "state-dict.safetensors"
         model = RunFolder.resume(folder).fit().model
@@ -254,7 +250,7 @@ class Runner:
 
     def _seeded(self, run: Tangent, lr: float, rounds: int, first: Path | None) -> PaperRun:
         """A run folder that finds stage 1 done: by FedAvg, or by the first run on the same features."""
-        folder = self.state / f"{run.name}-{self.scale.name}-seed{self.seed}"
+        folder = self.state / f"{run.name}-from-lr{lr:.4g}-{self.tag}"
         solver = {"stage2": run.solver, "steps": run.steps, "stage2_lr": run.lr, "normalize": run.normalize}
         more = solver | {"method": "tct", "rounds": (rounds, self.scale.stage2), "p": self.scale.p}
         config = self._config(run.network, lr, **more)
@@ -280,10 +276,10 @@ class Runner:
     # Folders and files
 
     def _folder(self, run: Train, lr: float) -> Path:
-        return self.state / f"{replace(run, rates=(lr,)).name}-{self.scale.name}-seed{self.seed}"
+        return self.state / f"{replace(run, rates=(lr,)).name}-{self.tag}"
 
     def _open(self, folder: Path, config: RunConfig) -> PaperRun:
-        run = PaperRun.resume(folder) if begun(folder) else PaperRun.create(folder, config)
+        run = _same(folder, config) if begun(folder) else PaperRun.create(folder, config)
         assert isinstance(run, PaperRun)
         run.deadline = self.deadline
         if self.watch:
@@ -318,6 +314,16 @@ class Runner:
 def begun(folder: Path) -> bool:
     """Whether there is a run in a folder to go on with."""
     return (folder / CONFIG).is_file()
+
+
+def _same(folder: Path, config: RunConfig) -> RunFolder:
+    """The run in a folder, which must be the one that is wanted: what it lacks comes from these settings."""
+    run = PaperRun.resume(folder)
+    was, wanted = asdict(run.config), asdict(config)
+    other = [name for name in wanted if was[name] != wanted[name] and name not in ("data_dir", "init_weights")]
+    if other:
+        raise FedtctError(f"{folder} is a run with another {' and '.join(other)}: remove it, or give another --state")
+    return run
 
 
 def _short(row: Row) -> dict[str, Any]:

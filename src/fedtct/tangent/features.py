@@ -164,6 +164,11 @@ class Normaliser(NamedTuple):
         """Leaves features as they are."""
         return cls(torch.zeros(p, device=device), torch.ones(p, device=device))
 
+    @property
+    def normalises(self) -> bool:
+        """Whether features have mean zero and variance one with it."""
+        return not bool((self.scale == 1).all())
+
     def __call__(self, features: Tensor) -> Tensor:
         """Normalised features with a last column of ones: the bias of the linear model, not normalised."""
         result = features.new_empty(len(features), features.shape[1] + 1)
@@ -186,7 +191,7 @@ def normalised(batches: Iterable[Tensor], samples: int, normaliser: Normaliser) 
     """
     size = (samples, len(normaliser.mean) + 1)
     device = normaliser.mean.device
-    half = device.type == "cuda" or 4 * size[0] * size[1] >= HALF_FROM
+    half = normaliser.normalises and (device.type == "cuda" or 4 * size[0] * size[1] >= HALF_FROM)
     stride = -(-size[1] // ROW) * ROW if device.type == "cuda" else size[1]
     result = roomy_empty((samples, stride), torch.float16 if half else torch.float32, device)[:, : size[1]]
     start = 0
