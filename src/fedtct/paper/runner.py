@@ -155,7 +155,7 @@ class Runner:
 
     def _choose(self, run: Train, rounds: int | None = None, **more: Any) -> tuple[float, dict[str, Any]]:
         """The best learning rate that lasts for so many rounds, and a record of the choice; if none does, the best."""
-        rounds = self._config(run, run.rates[0]).rounds[0] if rounds is None else rounds
+        rounds = self._config(run, run.rates[0], **more).rounds[0] if rounds is None else rounds
         scores, choice = self._grid(run, **more)
         order = sorted(scores, key=lambda lr: -scores[lr])
         diverged: dict[str, int] = {}
