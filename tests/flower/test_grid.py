@@ -6,9 +6,12 @@ from dataclasses import replace
 import pytest
 import torch
 from flower_helpers import InlineGrid, local, parts
+from flwr.app import Context, RecordDict
+from flwr.app import Message as FlowerMessage
 from safetensors.torch import load_file
 
 import fedtct
+from fedtct.deploy.client_app import client_app
 from fedtct.federation import flower
 from fedtct.federation.exchange import Terms
 from fedtct.federation.flower import FlowerFederation
@@ -277,16 +280,36 @@ def test_a_silo_that_fails_is_named_with_its_reason(grid):
         METHODS["fedavg"].fit(over(grid))
 
 
-def test_what_a_strange_error_says_does_not_leave_the_silo(grid):
-    seat = grid.seats[101]
+STRANGE = RuntimeError("patient 4711")
 
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (STRANGE, "s1: RuntimeError; the silo's log says more"),
+        (fedtct.FedtctError("its data cannot be read", STRANGE), "s1: its data cannot be read: RuntimeError; the silo"),
+    ],
+)
+def test_what_a_strange_error_says_does_not_leave_the_silo(raised, told, grid, caplog):
     def broken():
-        raise RuntimeError("patient 4711")
+        raise raised
 
-    grid.seats[101] = replace(seat, load=broken)
-    with pytest.raises(fedtct.FedtctError, match="s1: RuntimeError; the silo's log says more") as error:
+    grid.seats[101] = replace(grid.seats[101], load=broken)
+    with pytest.raises(fedtct.FedtctError, match=told) as error:
         METHODS["fedavg"].fit(over(grid))
     assert "4711" not in str(error.value)
+    assert "4711" in caplog.text
+
+
+def test_nor_does_it_if_a_silo_cannot_tell_who_it_is():
+    """What an app raises Flower sends, text and all."""
+
+    def seat_of(context):
+        raise STRANGE
+
+    question = FlowerMessage(RecordDict(), 1, "query")
+    with pytest.raises(fedtct.FedtctError, match=r"^RuntimeError; the silo's log says more$"):
+        client_app(seat_of)(question, Context(1, 1, {}, RecordDict(), {}))
 
 
 def test_another_shape_is_refused_by_name(tmp_path):

@@ -47,6 +47,40 @@ def test_a_function_of_the_silos_own(tmp_path):
             silo(tmp_path, f'data = "{text}"').load()
 
 
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ('raise ValueError("patient 4711")', "ValueError"),
+        ('return {}["patient 4711"]', "KeyError"),
+        ('return open("patient 4711")', "FileNotFoundError"),
+        ("import patient_4711", "ModuleNotFoundError"),
+    ],
+)
+def test_what_a_stranger_says_of_the_data_is_read_here_and_told_nowhere(code, kind, tmp_path):
+    (tmp_path / f"of_{kind}.py").write_text(f"def samples():\n    {code}\n")
+    with pytest.raises(FedtctError, match=f"{kind}: ") as error:
+        silo(tmp_path, f'data = "of_{kind}:samples"').load()
+    assert "patient" not in error.value.told
+    assert error.value.told.endswith(f"{kind}; the silo's log says more")
+
+
+def test_what_a_broken_file_holds_is_told_nowhere(tmp_path):
+    (tmp_path / "broken.csv").write_text('a,b\n1,2\n"4711,3\n')
+    (tmp_path / "code.py").write_text("4711 +\n")
+    for data in ("broken.csv", "code:samples"):
+        with pytest.raises(FedtctError) as error:
+            silo(tmp_path, f'data = "{data}"\ntarget = "b"').load()
+        assert str(error.value) != error.value.told
+        assert error.value.told.endswith("Error; the silo's log says more")
+
+
+@pytest.mark.parametrize("returned", ["1", "(1, 2, 3)"])
+def test_a_function_must_return_samples_and_labels(returned, tmp_path):
+    (tmp_path / f"returns{len(returned)}.py").write_text(f"def samples():\n    return {returned}\n")
+    with pytest.raises(FedtctError, match="must return two things, samples and labels"):
+        silo(tmp_path, f'data = "returns{len(returned)}:samples"').load()
+
+
 def test_files_that_hold_objects_or_other_names_are_refused(tmp_path):
     np.savez(tmp_path / "objects.npz", x=np.array([object()]), y=np.zeros(1, int))
     np.savez(tmp_path / "names.npz", images=np.zeros((2, 2)), y=np.zeros(2, int))

@@ -60,7 +60,12 @@ def client_app(seat_of: Callable[[Context], Seat]) -> ClientApp:
     app = ClientApp()
 
     def handle(message: FlowerMessage, context: Context) -> FlowerMessage:
-        return FlowerMessage(reply(message, context, seat_of(context)), reply_to=message)
+        try:
+            seat = seat_of(context)
+        except Exception as error:  # Flower would send its text
+            log.exception("this silo cannot answer")
+            raise FedtctError(told(error)) from None
+        return FlowerMessage(reply(message, context, seat), reply_to=message)
 
     app.train()(handle)
     app.query()(handle)
@@ -89,12 +94,15 @@ def reply(message: FlowerMessage, context: Context, seat: Seat) -> Any:
             answer = respond(seat, envelope, question)
     except Unprepared:
         answer, own = {}, own | {UNPREPARED: True}
-    except FedtctError as error:
-        answer, own = {}, own | {ERROR: str(error)}
     except Exception as error:
         log.exception("%s could not answer", seat.name)
-        answer, own = {}, own | {ERROR: f"{type(error).__name__}; the silo's log says more"}
+        answer, own = {}, own | {ERROR: told(error)}
     return pack(answer, own, half)
+
+
+def told(error: Exception) -> str:
+    """What the server is told of an error: what fedtct says, and of a stranger's its kind."""
+    return error.told if isinstance(error, FedtctError) else f"{type(error).__name__}; the silo's log says more"
 
 
 def respond(seat: Seat, envelope: Envelope, message: Message) -> Message:

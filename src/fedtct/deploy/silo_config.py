@@ -80,8 +80,13 @@ class SiloConfig:
 
     def load(self) -> Silo:
         """The silo with its data."""
-        x, y = self._samples()
-        return Silo(x, y, holdout=self.holdout, name=self.name)
+        try:
+            x, y = self._samples()
+            return Silo(x, y, holdout=self.holdout, name=self.name)
+        except FedtctError:
+            raise
+        except Exception as error:  # what the silo's own function, or a library, says of the data stays here
+            raise FedtctError(f"{self.name}: its data, {self.data}, cannot be loaded", error) from error
 
     def _samples(self) -> tuple[Any, Any]:
         path = self.path(self.data)
@@ -94,13 +99,10 @@ class SiloConfig:
                 f"{self.name}: there is no data at {path}; give an .npz, .csv or .parquet file, a folder of images, "
                 "or module:function"
             )
-        try:
-            x, y = import_function(self.data, self.folder)()
-        except (TypeError, ValueError) as error:
-            if isinstance(error, FedtctError):
-                raise
-            raise FedtctError(f"{self.data}() must return samples and labels: {error}") from error
-        return x, y
+        samples = import_function(self.data, self.folder)()
+        if not isinstance(samples, tuple | list) or len(samples) != 2:
+            raise FedtctError(f"{self.data}() must return two things, samples and labels")
+        return samples[0], samples[1]
 
     def _check_classes(self, folder: Path) -> None:
         if unknown := sorted(f.name for f in folder.iterdir() if f.is_dir() and f.name not in self.classes):

@@ -351,7 +351,7 @@ def parse_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise FedtctError(f"cannot read {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FedtctError(f"{path} is not valid TOML: {error}") from error
+        raise FedtctError(f"{path} is not valid TOML", error) from error
 
 
 def _toml(value: Any) -> str:
