@@ -185,22 +185,25 @@ def test_a_silo_that_comes_in_time_is_waited_for(grid):
     assert_same(METHODS["fedavg"].fit(local(parts())), METHODS["fedavg"].fit(over(grid, wait=5.0)))
 
 
-@pytest.mark.parametrize("left_at", [1, 2])
-def test_scaffold_begins_anew_when_a_silo_leaves_so_that_corrections_sum_to_zero(grid, tmp_path, left_at):
+@pytest.mark.parametrize(("what", "when"), [("leaves", 1), ("leaves", 2), ("forgets", 2)])
+def test_scaffold_begins_anew_when_a_silo_leaves_or_forgets_so_that_corrections_sum_to_zero(grid, tmp_path, what, when):
     """Those who stay go on as if they had been alone from the round after."""
-    method = fedtct.Scaffold("mlp", rounds=1, local_epochs=1)
-    federation = over(grid, min_silos=3)
+    method, notes = fedtct.Scaffold("mlp", rounds=1, local_epochs=1), []
+    federation = over(grid, notes, min_silos=3)
     session = method.open(federation, "mlp", None, None)
     state = method.start(session.network.weights())
     for number in range(5):
-        if number == left_at:
+        if number == when and what == "leaves":
             grid.offline.add(103)
+        if number == when and what == "forgets":
+            (tmp_path / "cache3" / "run" / f"memory-{when - 1}.safetensors").write_bytes(b"damaged")
         before = state
         state, replies = method.round(federation, state, number)
-    assert federation._since == left_at + 1
+    assert federation._since == when + 1
+    assert [note["forgot"] for note in notes if note["forgot"]] == ([["s3"]] if what == "forgets" else [])
     # In the last round corrections of those who are there cancel: the mean of their memories' h is zero.
     own = []
-    for node in (100, 101, 102):
+    for node in grid.get_node_ids():
         (newest,) = sorted(tmp_path.glob(f"cache{node - 100}/run/memory-4.safetensors"))
         own.append(load_file(newest)["stage1/own"])
     shares, steps = replies.weights(), replies.values("steps")
@@ -230,6 +233,24 @@ def test_feddyn_keeps_its_balance_when_silos_miss_rounds(away, grid, tmp_path):
     torch.testing.assert_close(
         state["h"], sum(n / sum(sizes) * own for n, own in zip(sizes, g, strict=True)), rtol=1e-4, atol=1e-6
     )
+
+
+def test_feddyn_stops_when_a_silo_has_forgotten_its_part_of_the_sum(grid, tmp_path):
+    method = fedtct.FedDyn("linear", rounds=3, local_epochs=1)
+
+    def forget(message):
+        for file in tmp_path.glob("cache1/run/memory-1.safetensors"):
+            file.unlink()
+
+    grid.before = forget
+    with pytest.raises(fedtct.FedtctError, match="s1 has lost its part of FedDyn's sum"):
+        method.fit(over(grid))
+
+
+def test_where_there_is_nothing_to_remember_nothing_is_forgotten(grid):
+    notes = []
+    TCT.fit(over(grid, notes))
+    assert not any(note["forgot"] for note in notes)
 
 
 def test_a_latecomer_for_whom_the_step_size_is_too_large_is_left_out_with_the_reason(tmp_path):

@@ -21,6 +21,7 @@ from fedtct.federation.local import LocalFederation
 from fedtct.federation.wire import (
     ERROR,
     FORGET,
+    FORGOT,
     OWN_MODEL,
     REMEMBERED,
     SILO,
@@ -123,13 +124,15 @@ def respond(seat: Seat, envelope: Envelope, message: Message) -> Message:
         federation.use(_network(json.loads(envelope.network)))
     if question in NEEDS_FEATURES:
         _take_features(silo, cache, envelope)
+    forgot = False
     if question in REMEMBERED:
-        memory = cache.memory(envelope.last)
         stage = "stage1" if question == "train" else "stage2"
-        silo.memory = {stage: {k: v.to(federation.device) for k, v in memory.get(stage, {}).items()}}
+        memory = cache.memory(envelope.last).get(stage, {})
+        silo.memory = {stage: {k: v.to(federation.device) for k, v in memory.items()}}
+        forgot = envelope.last >= 0 and message["correction"] != "none" and not memory
     (answer,) = federation.deliver(question, message)
     _keep(silo, cache, envelope, answer)
-    return answer
+    return answer | {FORGOT: True} if forgot else answer
 
 
 def _network(record: dict[str, Any]) -> NetworkSpec:

@@ -98,6 +98,8 @@ class ServerFolder(RunFolder):
         """Who answered a question, with how many bytes, and who did not and why."""
         for silo, reason in record["missing"].items():
             say(f"{silo} did not answer '{record['question']}': {reason}")
+        for silo in record["forgot"]:
+            say(f"{silo} has lost what it remembered of earlier rounds: its cache was removed or damaged")
         if self.path.is_dir():
             with (self.path / SILOS).open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"time": round(time.time(), 3)} | record) + "\n")

@@ -12,6 +12,7 @@ from fedtct.silo import Message
 
 ARRAYS, CONFIG, OWN = "arrays", "config", "fedtct."
 SILO, ERROR, UNPREPARED = OWN + "silo", OWN + "error", OWN + "unprepared"
+FORGOT = OWN + "forgot"  # the silo should remember a round and does not: its answer begins from nothing
 PREPARATION = ("moments", "normalise")  # questions that leave features in a silo
 REMEMBERED = ("train", "regress")  # questions of every round, after which a silo's memory may have changed
 HALVED = ("parameters", "w")  # what may travel in half precision; scales and statistics would not survive it
