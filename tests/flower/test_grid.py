@@ -15,6 +15,7 @@ from fedtct.deploy.client_app import client_app
 from fedtct.federation import flower
 from fedtct.federation.exchange import Terms
 from fedtct.federation.flower import FlowerFederation
+from fedtct.federation.wire import pack, unpack
 from fedtct.importing import import_function
 
 TCT = fedtct.TCT(
@@ -114,6 +115,14 @@ def test_half_precision_halves_the_bytes_and_hardly_changes_the_model(grid, tmp_
     assert half.history[1].bytes_up < 0.51 * full.history[1].bytes_up
     assert_same(full, half, tolerance=2e-2)
     assert half.model._tensors()["parameters"].dtype == torch.float32
+
+
+@pytest.mark.parametrize("large", [7e4, -1e30, float("inf"), float("nan")])
+def test_what_half_precision_cannot_hold_travels_in_full(large):
+    message = {"parameters": torch.tensor([1.0, large]), "w": torch.tensor([1 / 3])}
+    arrived, _ = unpack(pack(message, {}, half=True))
+    torch.testing.assert_close(arrived["parameters"], message["parameters"], rtol=0, atol=0, equal_nan=True)
+    assert float(arrived["w"]) == float(torch.tensor(1 / 3).half())
 
 
 def test_half_precision_leaves_scales_and_statistics_alone(grid):

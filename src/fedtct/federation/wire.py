@@ -47,9 +47,11 @@ def pack(message: Message, own: dict[str, Any], half: bool = False) -> RecordDic
 
 
 def as_array(tensor: Tensor, half: bool) -> Array:
-    """A tensor's values, in numpy's own format."""
+    """A tensor's values, in numpy's own format; in half precision if that can hold them all."""
     tensor = tensor.detach().cpu()
-    return Array((tensor.half() if half and tensor.dtype == torch.float32 else tensor).numpy())
+    if half and tensor.dtype == torch.float32 and bool((halved := tensor.half()).isfinite().all()):
+        return Array(halved.numpy())
+    return Array(tensor.numpy())
 
 
 def unpack(content: RecordDict) -> tuple[Message, dict[str, Any]]:
