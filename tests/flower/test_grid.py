@@ -11,7 +11,7 @@ from flwr.app import Message as FlowerMessage
 from safetensors.torch import load_file
 
 import fedtct
-from fedtct.deploy.client_app import client_app
+from fedtct.deploy.client_app import client_app, reply
 from fedtct.federation import flower
 from fedtct.federation.exchange import Terms
 from fedtct.federation.flower import FlowerFederation
@@ -82,6 +82,22 @@ def test_noise_follows_from_a_silos_secret_and_the_run(tmp_path):
     assert not torch.allclose(model(grid), public)
     assert torch.equal(model(grid), model(grid))
     assert not torch.allclose(model(grid), model(grid, run="another"))
+
+
+@pytest.mark.parametrize("secret", ["mine", ""])
+@pytest.mark.parametrize("question", ["train", "sums"])
+def test_with_a_secret_the_same_question_gets_the_same_answer_in_whichever_seat(question, secret, grid):
+    """A resumed run may deal seats anew; noise drawn anew, or added to training in another order, would tell more."""
+    asked = {}
+    grid.before = lambda message: asked.setdefault(message.content.config_records["config"]["fedtct.question"], message)
+    METHODS["private ridge"].fit(over(grid))
+    seat, context = replace(grid.seats[100], secret=secret), Context(1, 100, {}, RecordDict(), {})
+    answers = []
+    for number in (0, 1):
+        asked[question].content.config_records["config"]["fedtct.seat"] = number
+        answers.append(unpack(reply(asked[question], context, seat))[0])
+    key = "parameters" if question == "train" else "s"
+    assert torch.equal(answers[0][key], answers[1][key]) == bool(secret)
 
 
 def test_a_private_silo_that_fails_is_named_with_its_reason(grid):

@@ -1,5 +1,8 @@
 """What a silo.toml may say, and where data may be."""
 
+import os
+import stat
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -110,6 +113,29 @@ def test_what_a_silo_toml_must_not_say(text, message, tmp_path):
     (tmp_path / "silo.toml").write_text(text)
     with pytest.raises(FedtctError, match=message):
         SiloConfig.read(tmp_path / "silo.toml")
+
+
+def test_the_secret_is_made_once_whole_and_for_its_owner_alone(tmp_path):
+    config = silo(tmp_path, 'data = "data.npz"')
+    secret = config.secret()
+    assert len(secret) == 64
+    assert config.secret() == secret
+    assert stat.S_IMODE((tmp_path / "noise.key").stat().st_mode) == 0o600
+    assert {path.name for path in tmp_path.iterdir()} == {"silo.toml", "noise.key"}
+
+
+def test_of_two_secrets_that_are_made_at_once_the_first_prevails(tmp_path, monkeypatch):
+    config = silo(tmp_path, 'data = "data.npz"')
+    link = os.link
+    monkeypatch.setattr(os, "link", lambda whole, file: (file.write_text("f" * 64), link(whole, file)))
+    assert config.secret() == "f" * 64
+
+
+@pytest.mark.parametrize("text", ["", "ab12"])
+def test_a_secret_that_is_cut_off_is_refused(text, tmp_path):
+    (tmp_path / "noise.key").write_text(text)
+    with pytest.raises(FedtctError, match="could be guessed"):
+        silo(tmp_path, 'data = "data.npz"').secret()
 
 
 def test_a_table_and_its_target(tmp_path):
