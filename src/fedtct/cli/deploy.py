@@ -91,10 +91,12 @@ def silo(file: SiloFile) -> None:
     fedtct deploy silo silo.toml
     """
     from fedtct.deploy import processes
+    from fedtct.deploy.cache import drop_old_runs
     from fedtct.deploy.silo_config import SiloConfig
 
     config = SiloConfig.read(file)
     config.load()  # better an error here than at the server
+    drop_old_runs(config.path(config.cache))
     while True:
         command = processes.supernode(config, file, processes.free_port())
         node = processes.start(command, config.folder / "flwr", config.folder)

@@ -88,7 +88,7 @@ class FlowerFederation(Federation):
 
     def close(self) -> None:
         """The run is over: silos remove what they kept for it. One that is not there removes it when it is old."""
-        self._exchange(FORGET, {}, self._nodes(), self.terms.min_silos)
+        self._exchange(FORGET, {}, list(self.grid.get_node_ids()), self.terms.min_silos)
 
     def snapshot(self) -> dict[str, Tensor]:
         """Silos keep their memory; the server keeps which rounds it is of, and who sits where."""
