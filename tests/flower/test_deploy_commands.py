@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from fedtct.cli import main
+from fedtct.deploy import check
+from fedtct.deploy.silo_config import SiloConfig
 
 WITHOUT_FLOWER = """
 import sys, importlib.util
@@ -55,6 +57,27 @@ def test_bad_input_is_refused_in_a_line_and_leaves_nothing(command, message, tmp
     assert message in said
     assert len(said.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["check", "silo"])
+def test_a_function_of_the_silos_own_that_fails_is_told_in_two_lines_at_most(command, tmp_path, capsys):
+    (tmp_path / "ward.py").write_text('def samples():\n    return {}["age"]\n')
+    (tmp_path / "silo.toml").write_text('name = "a"\ndata = "ward:samples"\nserver = "127.0.0.1:1"\n')
+    assert main(["deploy", command, str(tmp_path / "silo.toml")]) == 2
+    said = capsys.readouterr()
+    assert "a: its data, ward:samples, cannot be loaded: KeyError: 'age'" in said.out + said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_a_server_that_says_nothing_is_not_waited_for_for_ever(tmp_path, monkeypatch):
+    silent = [sys.executable, "-c", "import time; print('connecting', flush=True); time.sleep(60)"]
+    monkeypatch.setattr(check, "supernode", lambda silo, file, port: silent)
+    monkeypatch.setattr(check, "TRUST_SECONDS", 0.3)
+    start = time.monotonic()
+    finding = check._be_trusted(SiloConfig("a", "data.npz", folder=tmp_path), tmp_path / "silo.toml")
+    assert not finding.right
+    assert "neither yes nor no within 0.3 s" in finding.text
+    assert time.monotonic() - start < 30
 
 
 @pytest.mark.parametrize("words", ["deploy up", "run --engine flower --out run"])
