@@ -28,6 +28,8 @@ sys.exit(main(sys.argv[1:]))
 def test_keys_and_init_make_what_they_say(tmp_path, capsys):
     assert main(["deploy", "keys", str(tmp_path / "keys"), "--silos", "a, b", "--server", "host:8000"]) == 0
     assert f"{tmp_path}/keys/a/silo.toml" in capsys.readouterr().out
+    assert main(["deploy", "keys", str(tmp_path / "keys"), "--renew"]) == 0
+    assert f"{tmp_path}/keys/server/server.crt" in capsys.readouterr().out
     assert main(["deploy", "init", str(tmp_path / "app"), "--silos", "2"]) == 0
     assert "\nsilos = 2  " in (tmp_path / "app" / "fedtct_app" / "run.toml").read_text()
     files = {str(path.relative_to(tmp_path / "app")) for path in (tmp_path / "app").rglob("*") if path.is_file()}
@@ -40,6 +42,9 @@ def test_keys_and_init_make_what_they_say(tmp_path, capsys):
     [
         ("keys keys --silos a,a", "a name of its own"),
         ("keys keys --silos a --server nowhere", "HOST:PORT"),
+        ("keys keys", "a name of its own"),
+        ("keys keys --renew", "holds no ca.key and no server"),
+        ("keys keys --renew --silos a", "add silos with another command"),
         ("check none.toml", "cannot read none.toml"),
         ("silo none.toml", "cannot read none.toml"),
         ("server none", "none/address is missing: make it with fedtct deploy keys"),

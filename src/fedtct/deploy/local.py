@@ -95,8 +95,8 @@ class LocalDeployment:
         before = processes.address_of(self.server)
         for file in (self.server / "address", *map(self.silo_file, silos)):
             replace_text(file, before, address)
-        for path in (*self.server.glob("superlink.db*"), self.server / "flwr" / "registered"):
-            path.unlink(missing_ok=True)
+        for path in self.server.glob("superlink.db*"):
+            path.unlink()
 
     def _start(self, command: list[str], folder: Path, log: str) -> "subprocess.Popen[bytes]":
         # All silos work at the same time: with more threads than cores they would mostly wait for each other.
