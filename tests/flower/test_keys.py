@@ -12,6 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from fedtct.deploy.keys import make_keys, renew_server
+from fedtct.deploy.local import LocalDeployment
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
 
@@ -31,6 +32,12 @@ def test_each_machine_gets_its_folder_and_private_keys_are_private(tmp_path):
         public = load_ssh_public_key((tmp_path / "keys" / "server" / "silos" / f"{name}.pub").read_bytes())
         assert private.public_key() == public
     assert SiloConfig.read(tmp_path / "keys" / "a" / "silo.toml").server == "fl.example.org:8000"
+
+
+def test_a_path_may_hold_any_sign(tmp_path):
+    where = """/it's "data"/\\ü/𝄞.npz"""
+    deployment = LocalDeployment(tmp_path, {"a": where})
+    assert SiloConfig.read(deployment.silo_file("a")).data == where
 
 
 def test_certificates_are_valid_for_the_server_and_not_for_ever(tmp_path):
