@@ -22,9 +22,9 @@ def import_function(name: str, folder: Path) -> Callable[..., Any]:
     try:
         found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
-        raise FedtctError(f"there is no {name} to import: {error}") from error
+        raise FedtctError(f"there is no {name} to import", error) from error
     except Exception as error:
-        raise FedtctError(f"{module} cannot be imported: {type(error).__name__}: {error}") from error
+        raise FedtctError(f"{module} cannot be imported", error) from error
     finally:
         sys.path.remove(str(folder.absolute()))
     if not callable(found):

@@ -1,12 +1,13 @@
 """A silo's cache: versions of its memory, features, damage, and its bound."""
 
 import os
+import stat
 import time
 
 import pytest
 import torch
 
-from fedtct.deploy.cache import RunCache
+from fedtct.deploy.cache import RunCache, drop_old_runs
 from fedtct.errors import FedtctError
 
 LIMIT = 100_000
@@ -47,12 +48,32 @@ def test_damaged_files_count_as_not_there(tmp_path):
     assert cache.memory(0) == {}
 
 
+def test_a_flipped_bit_is_noticed_in_every_byte_of_a_file(tmp_path):
+    cache = RunCache(tmp_path, "run", LIMIT)
+    cache.keep_features({"z": torch.ones(4).half(), "n": torch.tensor(3)}, {"recipe": "a"})
+    (file,) = (tmp_path / "run").iterdir()
+    whole = file.read_bytes()
+    assert cache.features()[1] == {"recipe": "a"}
+    for place in range(len(whole)):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        assert cache.features() == ({}, {}), place
+
+
+def test_only_its_owner_may_look_into_it(tmp_path):
+    cache = RunCache(tmp_path / "cache", "run", LIMIT)
+    before = os.umask(0)
+    try:
+        cache.remember(0, memory(0), -1)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "cache" / "run").stat().st_mode) == 0o700
+
+
 def test_the_oldest_runs_make_room_and_the_bound_holds(tmp_path):
-    for number, run in enumerate(["old", "older", "new"]):
+    for run in ("old", "older", "new"):
         RunCache(tmp_path, run, LIMIT).keep_features({"z": torch.zeros(8000)}, {})
         for file in (tmp_path / run).iterdir():
             os.utime(file, (time.time() - {"old": 100, "older": 200, "new": 0}[run],) * 2)
-        assert number < 3
     assert {folder.name for folder in tmp_path.iterdir()} == {"old", "older", "new"}
     RunCache(tmp_path, "run", LIMIT).keep_features({"z": torch.zeros(8000)}, {})
     assert {folder.name for folder in tmp_path.iterdir()} == {"old", "new", "run"}
@@ -61,12 +82,18 @@ def test_the_oldest_runs_make_room_and_the_bound_holds(tmp_path):
 
 
 def test_runs_that_are_long_gone_are_removed_and_a_run_that_ends_leaves_nothing(tmp_path):
-    lost = RunCache(tmp_path, "lost", LIMIT)
-    lost.remember(0, memory(0), -1)
-    for file in (tmp_path / "lost").iterdir():
-        os.utime(file, (time.time() - 31 * 24 * 3600,) * 2)
+    def lose_a_run():
+        RunCache(tmp_path, "lost", LIMIT).remember(0, memory(0), -1)
+        for file in (tmp_path / "lost").iterdir():
+            os.utime(file, (time.time() - 31 * 24 * 3600,) * 2)
+
+    lose_a_run()
     cache = RunCache(tmp_path, "run", LIMIT)
     cache.remember(0, memory(0), -1)
+    assert {folder.name for folder in tmp_path.iterdir()} == {"run"}
+    lose_a_run()
+    drop_old_runs(tmp_path)  # a silo starts
+    drop_old_runs(tmp_path / "none")
     assert {folder.name for folder in tmp_path.iterdir()} == {"run"}
     cache.forget()
     assert not list(tmp_path.iterdir())

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from fedtct.cli import main
+from fedtct.deploy import check
+from fedtct.deploy.silo_config import SiloConfig
 
 WITHOUT_FLOWER = """
 import sys, importlib.util
@@ -26,6 +28,8 @@ sys.exit(main(sys.argv[1:]))
 def test_keys_and_init_make_what_they_say(tmp_path, capsys):
     assert main(["deploy", "keys", str(tmp_path / "keys"), "--silos", "a, b", "--server", "host:8000"]) == 0
     assert f"{tmp_path}/keys/a/silo.toml" in capsys.readouterr().out
+    assert main(["deploy", "keys", str(tmp_path / "keys"), "--renew"]) == 0
+    assert f"{tmp_path}/keys/server/server.crt" in capsys.readouterr().out
     assert main(["deploy", "init", str(tmp_path / "app"), "--silos", "2"]) == 0
     assert "\nsilos = 2  " in (tmp_path / "app" / "fedtct_app" / "run.toml").read_text()
     files = {str(path.relative_to(tmp_path / "app")) for path in (tmp_path / "app").rglob("*") if path.is_file()}
@@ -38,6 +42,9 @@ def test_keys_and_init_make_what_they_say(tmp_path, capsys):
     [
         ("keys keys --silos a,a", "a name of its own"),
         ("keys keys --silos a --server nowhere", "HOST:PORT"),
+        ("keys keys", "a name of its own"),
+        ("keys keys --renew", "holds no ca.key and no server"),
+        ("keys keys --renew --silos a", "add silos with another command"),
         ("check none.toml", "cannot read none.toml"),
         ("silo none.toml", "cannot read none.toml"),
         ("server none", "none/address is missing: make it with fedtct deploy keys"),
@@ -55,6 +62,27 @@ def test_bad_input_is_refused_in_a_line_and_leaves_nothing(command, message, tmp
     assert message in said
     assert len(said.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", ["check", "silo"])
+def test_a_function_of_the_silos_own_that_fails_is_told_in_two_lines_at_most(command, tmp_path, capsys):
+    (tmp_path / "ward.py").write_text('def samples():\n    return {}["age"]\n')
+    (tmp_path / "silo.toml").write_text('name = "a"\ndata = "ward:samples"\nserver = "127.0.0.1:1"\n')
+    assert main(["deploy", command, str(tmp_path / "silo.toml")]) == 2
+    said = capsys.readouterr()
+    assert "a: its data, ward:samples, cannot be loaded: KeyError: 'age'" in said.out + said.err
+    assert len(said.err.splitlines()) == 1
+
+
+def test_a_server_that_says_nothing_is_not_waited_for_for_ever(tmp_path, monkeypatch):
+    silent = [sys.executable, "-c", "import time; print('connecting', flush=True); time.sleep(60)"]
+    monkeypatch.setattr(check, "supernode", lambda silo, file, port: silent)
+    monkeypatch.setattr(check, "TRUST_SECONDS", 0.3)
+    start = time.monotonic()
+    finding = check._be_trusted(SiloConfig("a", "data.npz", folder=tmp_path), tmp_path / "silo.toml")
+    assert not finding.right
+    assert "neither yes nor no within 0.3 s" in finding.text
+    assert time.monotonic() - start < 30
 
 
 @pytest.mark.parametrize("words", ["deploy up", "run --engine flower --out run"])

@@ -6,12 +6,16 @@ from dataclasses import replace
 import pytest
 import torch
 from flower_helpers import InlineGrid, local, parts
+from flwr.app import Context, RecordDict
+from flwr.app import Message as FlowerMessage
 from safetensors.torch import load_file
 
 import fedtct
+from fedtct.deploy.client_app import client_app, reply
 from fedtct.federation import flower
 from fedtct.federation.exchange import Terms
 from fedtct.federation.flower import FlowerFederation
+from fedtct.federation.wire import pack, unpack
 from fedtct.importing import import_function
 
 TCT = fedtct.TCT(
@@ -80,6 +84,22 @@ def test_noise_follows_from_a_silos_secret_and_the_run(tmp_path):
     assert not torch.allclose(model(grid), model(grid, run="another"))
 
 
+@pytest.mark.parametrize("secret", ["mine", ""])
+@pytest.mark.parametrize("question", ["train", "sums"])
+def test_with_a_secret_the_same_question_gets_the_same_answer_in_whichever_seat(question, secret, grid):
+    """A resumed run may deal seats anew; noise drawn anew, or added to training in another order, would tell more."""
+    asked = {}
+    grid.before = lambda message: asked.setdefault(message.content.config_records["config"]["fedtct.question"], message)
+    METHODS["private ridge"].fit(over(grid))
+    seat, context = replace(grid.seats[100], secret=secret), Context(1, 100, {}, RecordDict(), {})
+    answers = []
+    for number in (0, 1):
+        asked[question].content.config_records["config"]["fedtct.seat"] = number
+        answers.append(unpack(reply(asked[question], context, seat))[0])
+    key = "parameters" if question == "train" else "s"
+    assert torch.equal(answers[0][key], answers[1][key]) == bool(secret)
+
+
 def test_a_private_silo_that_fails_is_named_with_its_reason(grid):
     seat, calls = grid.seats[101], []
 
@@ -111,6 +131,14 @@ def test_half_precision_halves_the_bytes_and_hardly_changes_the_model(grid, tmp_
     assert half.history[1].bytes_up < 0.51 * full.history[1].bytes_up
     assert_same(full, half, tolerance=2e-2)
     assert half.model._tensors()["parameters"].dtype == torch.float32
+
+
+@pytest.mark.parametrize("large", [7e4, -1e30, float("inf"), float("nan")])
+def test_what_half_precision_cannot_hold_travels_in_full(large):
+    message = {"parameters": torch.tensor([1.0, large]), "w": torch.tensor([1 / 3])}
+    arrived, _ = unpack(pack(message, {}, half=True))
+    torch.testing.assert_close(arrived["parameters"], message["parameters"], rtol=0, atol=0, equal_nan=True)
+    assert float(arrived["w"]) == float(torch.tensor(1 / 3).half())
 
 
 def test_half_precision_leaves_scales_and_statistics_alone(grid):
@@ -182,22 +210,25 @@ def test_a_silo_that_comes_in_time_is_waited_for(grid):
     assert_same(METHODS["fedavg"].fit(local(parts())), METHODS["fedavg"].fit(over(grid, wait=5.0)))
 
 
-@pytest.mark.parametrize("left_at", [1, 2])
-def test_scaffold_begins_anew_when_a_silo_leaves_so_that_corrections_sum_to_zero(grid, tmp_path, left_at):
+@pytest.mark.parametrize(("what", "when"), [("leaves", 1), ("leaves", 2), ("forgets", 2)])
+def test_scaffold_begins_anew_when_a_silo_leaves_or_forgets_so_that_corrections_sum_to_zero(grid, tmp_path, what, when):
     """Those who stay go on as if they had been alone from the round after."""
-    method = fedtct.Scaffold("mlp", rounds=1, local_epochs=1)
-    federation = over(grid, min_silos=3)
+    method, notes = fedtct.Scaffold("mlp", rounds=1, local_epochs=1), []
+    federation = over(grid, notes, min_silos=3)
     session = method.open(federation, "mlp", None, None)
     state = method.start(session.network.weights())
     for number in range(5):
-        if number == left_at:
+        if number == when and what == "leaves":
             grid.offline.add(103)
+        if number == when and what == "forgets":
+            (tmp_path / "cache3" / "run" / f"memory-{when - 1}.safetensors").write_bytes(b"damaged")
         before = state
         state, replies = method.round(federation, state, number)
-    assert federation._since == left_at + 1
+    assert federation._since == when + 1
+    assert [note["forgot"] for note in notes if note["forgot"]] == ([["s3"]] if what == "forgets" else [])
     # In the last round corrections of those who are there cancel: the mean of their memories' h is zero.
     own = []
-    for node in (100, 101, 102):
+    for node in grid.get_node_ids():
         (newest,) = sorted(tmp_path.glob(f"cache{node - 100}/run/memory-4.safetensors"))
         own.append(load_file(newest)["stage1/own"])
     shares, steps = replies.weights(), replies.values("steps")
@@ -227,6 +258,24 @@ def test_feddyn_keeps_its_balance_when_silos_miss_rounds(away, grid, tmp_path):
     torch.testing.assert_close(
         state["h"], sum(n / sum(sizes) * own for n, own in zip(sizes, g, strict=True)), rtol=1e-4, atol=1e-6
     )
+
+
+def test_feddyn_stops_when_a_silo_has_forgotten_its_part_of_the_sum(grid, tmp_path):
+    method = fedtct.FedDyn("linear", rounds=3, local_epochs=1)
+
+    def forget(message):
+        for file in tmp_path.glob("cache1/run/memory-1.safetensors"):
+            file.unlink()
+
+    grid.before = forget
+    with pytest.raises(fedtct.FedtctError, match="s1 has lost its part of FedDyn's sum"):
+        method.fit(over(grid))
+
+
+def test_where_there_is_nothing_to_remember_nothing_is_forgotten(grid):
+    notes = []
+    TCT.fit(over(grid, notes))
+    assert not any(note["forgot"] for note in notes)
 
 
 def test_a_latecomer_for_whom_the_step_size_is_too_large_is_left_out_with_the_reason(tmp_path):
@@ -277,16 +326,36 @@ def test_a_silo_that_fails_is_named_with_its_reason(grid):
         METHODS["fedavg"].fit(over(grid))
 
 
-def test_what_a_strange_error_says_does_not_leave_the_silo(grid):
-    seat = grid.seats[101]
+STRANGE = RuntimeError("patient 4711")
 
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (STRANGE, "s1: RuntimeError; the silo's log says more"),
+        (fedtct.FedtctError("its data cannot be read", STRANGE), "s1: its data cannot be read: RuntimeError; the silo"),
+    ],
+)
+def test_what_a_strange_error_says_does_not_leave_the_silo(raised, told, grid, caplog):
     def broken():
-        raise RuntimeError("patient 4711")
+        raise raised
 
-    grid.seats[101] = replace(seat, load=broken)
-    with pytest.raises(fedtct.FedtctError, match="s1: RuntimeError; the silo's log says more") as error:
+    grid.seats[101] = replace(grid.seats[101], load=broken)
+    with pytest.raises(fedtct.FedtctError, match=told) as error:
         METHODS["fedavg"].fit(over(grid))
     assert "4711" not in str(error.value)
+    assert "4711" in caplog.text
+
+
+def test_nor_does_it_if_a_silo_cannot_tell_who_it_is():
+    """What an app raises Flower sends, text and all."""
+
+    def seat_of(context):
+        raise STRANGE
+
+    question = FlowerMessage(RecordDict(), 1, "query")
+    with pytest.raises(fedtct.FedtctError, match=r"^RuntimeError; the silo's log says more$"):
+        client_app(seat_of)(question, Context(1, 1, {}, RecordDict(), {}))
 
 
 def test_another_shape_is_refused_by_name(tmp_path):

@@ -1,6 +1,7 @@
 """Keys and certificates: what they hold, who can read them, and that a TLS client believes them."""
 
 import datetime as dt
+import shutil
 import socket
 import ssl
 import stat
@@ -10,7 +11,8 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
-from fedtct.deploy.keys import make_keys
+from fedtct.deploy.keys import make_keys, renew_server
+from fedtct.deploy.local import LocalDeployment
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
 
@@ -30,6 +32,12 @@ def test_each_machine_gets_its_folder_and_private_keys_are_private(tmp_path):
         public = load_ssh_public_key((tmp_path / "keys" / "server" / "silos" / f"{name}.pub").read_bytes())
         assert private.public_key() == public
     assert SiloConfig.read(tmp_path / "keys" / "a" / "silo.toml").server == "fl.example.org:8000"
+
+
+def test_a_path_may_hold_any_sign(tmp_path):
+    where = """/it's "data"/\\ü/𝄞.npz"""
+    deployment = LocalDeployment(tmp_path, {"a": where})
+    assert SiloConfig.read(deployment.silo_file("a")).data == where
 
 
 def test_certificates_are_valid_for_the_server_and_not_for_ever(tmp_path):
@@ -70,12 +78,36 @@ def test_a_tls_client_believes_the_ca_and_nobody_else(tmp_path):
 
 
 def test_silos_can_be_added_and_keys_are_never_replaced(tmp_path):
-    make_keys(tmp_path, ["a"], "127.0.0.1:8000")
+    make_keys(tmp_path, ["a"], "fl.example.org:9000")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    make_keys(tmp_path, ["b"], "127.0.0.1:8000")
+    make_keys(tmp_path, ["b"])
+    assert SiloConfig.read(tmp_path / "b" / "silo.toml").server == "fl.example.org:9000"
     assert all(path.read_bytes() == content for path, content in before.items())
     with pytest.raises(FedtctError, match="has a key already"):
-        make_keys(tmp_path, ["a"], "127.0.0.1:8000")
+        make_keys(tmp_path, ["a"])
+    with pytest.raises(FedtctError, match=r"is at fl.example.org:9000: leave out --server"):
+        make_keys(tmp_path, ["c"], "127.0.0.1:8000")
+    shutil.rmtree(tmp_path / "server")  # it went to the server
+    with pytest.raises(FedtctError, match="say where silos find the server"):
+        make_keys(tmp_path, ["c"])
+
+
+def test_a_server_gets_another_certificate_that_silos_trust_as_before(tmp_path):
+    with pytest.raises(FedtctError, match=r"holds no ca\.key and no server"):
+        renew_server(tmp_path)
+    make_keys(tmp_path, ["a"], "old.example.org:9000")
+    ca = x509.load_pem_x509_certificate((tmp_path / "a" / "ca.crt").read_bytes())
+    for given, host in {"": "old.example.org", "new.example.org:9001": "new.example.org"}.items():
+        before = (tmp_path / "server" / "server.crt").read_bytes()
+        written = {path.name for path in renew_server(tmp_path, given)}
+        assert written == {"server.key", "server.crt", "ca.crt", "address"}
+        after = (tmp_path / "server" / "server.crt").read_bytes()
+        assert after != before
+        certificate = x509.load_pem_x509_certificate(after)
+        certificate.verify_directly_issued_by(ca)
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        assert host in names.get_values_for_type(x509.DNSName)
+    assert (tmp_path / "server" / "address").read_text() == "new.example.org:9001\n"
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,19 @@ def test_a_server_that_crashed_goes_on_and_ends_with_the_same_model(method, ques
     assert serve(grid, config, server, resume=str(tmp_path / "run")).model.kind == fit.model.kind
 
 
+def test_a_server_that_crashed_when_all_was_done_has_silos_remove_what_they_kept(tmp_path):
+    grid = InlineGrid(tmp_path, parts())
+    grid.before, known = crash_at("forget", 1, 100)
+    known.append(grid)
+    config = RunConfig.of(**SETTINGS, method="scaffold", rounds=(1,))
+    server = ServerConfig(out=str(tmp_path / "run"), round_timeout=1.0, num_classes=10)
+    with pytest.raises(Crash):
+        serve(grid, config, server)
+    assert list(tmp_path.glob("cache*/*"))
+    serve(grid, config, server, resume=str(tmp_path / "run"))
+    assert not list(tmp_path.glob("cache*/*"))
+
+
 def test_a_run_toml_is_checked(tmp_path):
     file = tmp_path / "run.toml"
     file.write_text('method = "fedavg"\nrounds = [2]\nsilos = 3\n[server]\nmin_silos = 2\nwire = "fp16"\n')

@@ -1,5 +1,8 @@
 """What a silo.toml may say, and where data may be."""
 
+import os
+import stat
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -47,6 +50,40 @@ def test_a_function_of_the_silos_own(tmp_path):
             silo(tmp_path, f'data = "{text}"').load()
 
 
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ('raise ValueError("patient 4711")', "ValueError"),
+        ('return {}["patient 4711"]', "KeyError"),
+        ('return open("patient 4711")', "FileNotFoundError"),
+        ("import patient_4711", "ModuleNotFoundError"),
+    ],
+)
+def test_what_a_stranger_says_of_the_data_is_read_here_and_told_nowhere(code, kind, tmp_path):
+    (tmp_path / f"of_{kind}.py").write_text(f"def samples():\n    {code}\n")
+    with pytest.raises(FedtctError, match=f"{kind}: ") as error:
+        silo(tmp_path, f'data = "of_{kind}:samples"').load()
+    assert "patient" not in error.value.told
+    assert error.value.told.endswith(f"{kind}; the silo's log says more")
+
+
+def test_what_a_broken_file_holds_is_told_nowhere(tmp_path):
+    (tmp_path / "broken.csv").write_text('a,b\n1,2\n"4711,3\n')
+    (tmp_path / "code.py").write_text("4711 +\n")
+    for data in ("broken.csv", "code:samples"):
+        with pytest.raises(FedtctError) as error:
+            silo(tmp_path, f'data = "{data}"\ntarget = "b"').load()
+        assert str(error.value) != error.value.told
+        assert error.value.told.endswith("Error; the silo's log says more")
+
+
+@pytest.mark.parametrize("returned", ["1", "(1, 2, 3)"])
+def test_a_function_must_return_samples_and_labels(returned, tmp_path):
+    (tmp_path / f"returns{len(returned)}.py").write_text(f"def samples():\n    return {returned}\n")
+    with pytest.raises(FedtctError, match="must return two things, samples and labels"):
+        silo(tmp_path, f'data = "returns{len(returned)}:samples"').load()
+
+
 def test_files_that_hold_objects_or_other_names_are_refused(tmp_path):
     np.savez(tmp_path / "objects.npz", x=np.array([object()]), y=np.zeros(1, int))
     np.savez(tmp_path / "names.npz", images=np.zeros((2, 2)), y=np.zeros(2, int))
@@ -76,6 +113,29 @@ def test_what_a_silo_toml_must_not_say(text, message, tmp_path):
     (tmp_path / "silo.toml").write_text(text)
     with pytest.raises(FedtctError, match=message):
         SiloConfig.read(tmp_path / "silo.toml")
+
+
+def test_the_secret_is_made_once_whole_and_for_its_owner_alone(tmp_path):
+    config = silo(tmp_path, 'data = "data.npz"')
+    secret = config.secret()
+    assert len(secret) == 64
+    assert config.secret() == secret
+    assert stat.S_IMODE((tmp_path / "noise.key").stat().st_mode) == 0o600
+    assert {path.name for path in tmp_path.iterdir()} == {"silo.toml", "noise.key"}
+
+
+def test_of_two_secrets_that_are_made_at_once_the_first_prevails(tmp_path, monkeypatch):
+    config = silo(tmp_path, 'data = "data.npz"')
+    link = os.link
+    monkeypatch.setattr(os, "link", lambda whole, file: (file.write_text("f" * 64), link(whole, file)))
+    assert config.secret() == "f" * 64
+
+
+@pytest.mark.parametrize("text", ["", "ab12"])
+def test_a_secret_that_is_cut_off_is_refused(text, tmp_path):
+    (tmp_path / "noise.key").write_text(text)
+    with pytest.raises(FedtctError, match="could be guessed"):
+        silo(tmp_path, 'data = "data.npz"').secret()
 
 
 def test_a_table_and_its_target(tmp_path):

@@ -27,19 +27,28 @@ deploy.callback()(need_flower)
 @deploy.command()
 def keys(
     folder: NewFolder,
-    silos: Annotated[str, typer.Option(help="the silos' names", metavar="A,B,C")],
-    server: Annotated[str, typer.Option(help="where silos find the server", metavar="HOST:PORT")] = "127.0.0.1:8000",
+    silos: Annotated[str, typer.Option(help="the silos' names", metavar="A,B,C")] = "",
+    server: Annotated[
+        str, typer.Option(help="where silos find the server [as before, or 127.0.0.1:8000]", metavar="HOST:PORT")
+    ] = "",
+    renew: Annotated[bool, typer.Option("--renew", help="only make another certificate for the server")] = False,
 ) -> None:
     """Make the server's certificate and a key pair a silo. Later, it adds silos to those there are.
 
     \b
     fedtct deploy keys keys --silos a,b,c --server fl.example.org:8000
+    fedtct deploy keys keys --renew
     """
-    from fedtct.deploy.keys import make_keys
+    from fedtct.deploy.keys import make_keys, renew_server
 
     names = [name.strip() for name in silos.split(",") if name.strip()]
-    for path in make_keys(folder, names, server):
+    if renew and names:
+        raise FedtctError("--renew makes the server's certificate alone: add silos with another command")
+    for path in renew_server(folder, server) if renew else make_keys(folder, names, server):
         print(path)
+    if renew:
+        print(f"copy these to the server, and start it again; silos trust it as before, by {folder}/ca.crt")
+        return
     print(
         f"{folder}/server is for the server, {folder}/NAME for the silo of that name; keep {folder}/ca.key to yourself"
     )
@@ -74,6 +83,8 @@ def server(
     link = processes.start(processes.superlink(folder), folder / "flwr")
     try:
         processes.wait_for_port(split_address(processes.address_of(folder))[1], 60, link)
+        for name in processes.unregister(folder):
+            print(f"fedtct: silo {name} may not connect any more", flush=True)
         for name in processes.register(folder):
             print(f"fedtct: silo {name} may connect", flush=True)
         print(f"fedtct: the server is up at {processes.address_of(folder)}", flush=True)
@@ -91,10 +102,12 @@ def silo(file: SiloFile) -> None:
     fedtct deploy silo silo.toml
     """
     from fedtct.deploy import processes
+    from fedtct.deploy.cache import drop_old_runs
     from fedtct.deploy.silo_config import SiloConfig
 
     config = SiloConfig.read(file)
     config.load()  # better an error here than at the server
+    drop_old_runs(config.path(config.cache))
     while True:
         command = processes.supernode(config, file, processes.free_port())
         node = processes.start(command, config.folder / "flwr", config.folder)

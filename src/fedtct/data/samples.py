@@ -68,7 +68,7 @@ def from_dataset(dataset: "Dataset[Any]", whose: str) -> tuple[Inputs, Any]:
         x = torch.stack([torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x) for x, _ in pairs])
     except (TypeError, ValueError, IndexError, KeyError, RuntimeError) as error:
         raise FedtctError(
-            f"{whose}: the items of a Dataset must be pairs (x, y) with arrays x of one shape ({error})"
+            f"{whose}: the items of a Dataset must be pairs (x, y) with arrays x of one shape", error
         ) from error
     answers = [y.item() if isinstance(y, Tensor) and y.ndim == 0 else y for _, y in pairs]
     return as_samples(x, answers, whose)
@@ -94,7 +94,7 @@ def _as_tensor(values: Any, whose: str) -> Tensor:
     try:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise FedtctError(f"{whose}: samples and labels must be arrays of numbers ({error})") from error
+        raise FedtctError(f"{whose}: samples and labels must be arrays of numbers", error) from error
 
 
 def _as_names(y: "np.ndarray[Any, Any]", whose: str) -> Any:

@@ -93,11 +93,13 @@ def read_table(path: Path) -> pd.DataFrame:
     except ImportError as error:
         raise FedtctError(f"{path}: reading Parquet files needs pyarrow: pip install 'fedtct[parquet]'") from error
     except OSError as error:
-        raise FedtctError(f"cannot read {path}: {error.strerror or error}") from error
+        if error.strerror is None:  # no word of the system's, but of a library
+            raise FedtctError(f"cannot read {path}", error) from error
+        raise FedtctError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise FedtctError(f"{path} cannot be read as a table: it is no UTF-8 text; save it as CSV in UTF-8") from error
     except Exception as error:
-        raise FedtctError(f"{path} cannot be read as a table: {error}") from error
+        raise FedtctError(f"{path} cannot be read as a table", error) from error
     if table.empty:
         raise FedtctError(f"{path} is a table without rows")
     return table.rename(columns=str)
@@ -118,7 +120,7 @@ def load_npz(path: Path, *names: str) -> list[Any]:
     except FileNotFoundError as error:
         raise FedtctError(f"cannot read {path}: {error.strerror}") from error
     except (OSError, ValueError, AttributeError, EOFError) as error:
-        raise FedtctError(f"{path} cannot be read as an .npz file of plain arrays: {error}") from error
+        raise FedtctError(f"{path} cannot be read as an .npz file of plain arrays", error) from error
 
 
 def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]]:
@@ -136,7 +138,7 @@ def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]
                 picture = picture.resize((size[1], size[0])) if size else picture
                 pixels.append(np.atleast_3d(np.asarray(picture)).transpose(2, 0, 1))
         except (OSError, UnidentifiedImageError) as error:
-            raise FedtctError(f"{file} cannot be read as an image: {error}") from error
+            raise FedtctError(f"{file} cannot be read as an image", error) from error
         if pixels[-1].shape != pixels[0].shape:
             raise FedtctError(f"{file} has shape {pixels[-1].shape}, others {pixels[0].shape}: set image_size")
     return np.stack(pixels), files

@@ -1,14 +1,17 @@
 """What a silo keeps on its own disk between questions, each of which finds a new process: its memory and its features.
 
-Files are safetensors, replaced whole. What cannot be read counts as not there, and is built again.
+Files are safetensors with a checksum, replaced whole. What cannot be read, or is not what was written, counts as not
+there, and is built again.
 """
 
 import os
 import shutil
 import time
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
@@ -16,7 +19,7 @@ from torch import Tensor
 from fedtct.errors import FedtctError
 from fedtct.training import Memory
 
-FEATURES = "features.safetensors"
+FEATURES, CHECKSUM = "features.safetensors", "checksum"
 KEEP_SECONDS = 30 * 24 * 3600.0  # for a run whose end a silo never heard of
 
 
@@ -72,14 +75,15 @@ class RunCache:
         half = path.with_name(path.name + ".half")
         # Clones, because safetensors refuses tensors that share memory.
         parts = {name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
-        save_file(parts, half, metadata=dict(which))
+        save_file(parts, half, metadata=dict(which) | {CHECKSUM: _checksum(parts, which)})
         os.replace(half, path)
 
     def _make_room(self, size: int) -> None:
         """Drop runs that are long gone, then the oldest, until there is room."""
+        drop_old_runs(self.root)
         others = sorted((f for f in self.root.iterdir() if f.is_dir() and f != self.folder), key=_touched)
         for folder in others:
-            if time.time() - _touched(folder) > KEEP_SECONDS or _size(self.root) + size > self.limit:
+            if _size(self.root) + size > self.limit:
                 shutil.rmtree(folder, ignore_errors=True)
         if _size(self.folder) + size > self.limit:
             raise FedtctError(
@@ -88,13 +92,30 @@ class RunCache:
             )
 
 
+def drop_old_runs(root: Path) -> None:
+    """Remove what was kept for runs that nobody has asked about for long."""
+    for folder in root.iterdir() if root.is_dir() else ():
+        if folder.is_dir() and time.time() - _touched(folder) > KEEP_SECONDS:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]] | None:
     """A file's tensors and what it says about them; none if it is not there or damaged."""
     try:
         with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            which = file.metadata() or {}
     except (SafetensorError, OSError):
         return None
+    return (tensors, which) if which.pop(CHECKSUM, "") == _checksum(tensors, which) else None
+
+
+def _checksum(tensors: Mapping[str, Tensor], which: Mapping[str, str]) -> str:
+    """A number that another content would hardly have: disks and copies flip bits."""
+    total = zlib.crc32(repr(sorted(which.items())).encode())
+    for name, tensor in sorted(tensors.items()):
+        total = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, zlib.crc32(name.encode(), total))
+    return f"{total:08x}"
 
 
 def _touched(folder: Path) -> float:

@@ -6,16 +6,17 @@ import signal
 import socket
 import ssl
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from fedtct.deploy.keys import split_address
-from fedtct.deploy.processes import environment, free_port, supernode
+from fedtct.deploy.processes import environment, free_port, stop, supernode
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
 
-SECONDS = 10.0
+SECONDS, TRUST_SECONDS = 10.0, 60.0  # to reach the server; for Flower to start and to be let in
 
 
 class Finding(NamedTuple):
@@ -44,9 +45,9 @@ def check_silo(file: Path) -> Iterator[Finding]:
 def _data(silo: SiloConfig) -> Finding:
     try:
         loaded = silo.load()
+        told = loaded.describe({})
     except FedtctError as error:
         return Finding(False, f"data: {error}")
-    told = loaded.describe({})
     shape = tuple(told["shape"].tolist())
     samples = f"rows of {shape[0]} columns" if told["kind"] == "table" else f"samples of shape {shape} ({told['kind']})"
     if told["answers"] == "labels":
@@ -109,6 +110,14 @@ def _be_trusted(silo: SiloConfig, file: Path) -> Finding:
         command, env=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
     assert process.stdout is not None
+    late = threading.Event()
+
+    def give_up() -> None:
+        late.set()
+        os.killpg(process.pid, signal.SIGKILL)
+
+    patience = threading.Timer(TRUST_SECONDS, give_up)
+    patience.start()
     try:
         for line in process.stdout:
             if "SuperNode ID" in line:
@@ -116,8 +125,10 @@ def _be_trusted(silo: SiloConfig, file: Path) -> Finding:
             if "Exit Code" in line:
                 break
     finally:
-        os.killpg(process.pid, signal.SIGTERM)  # Flower's children too: they hold the pipe
-        process.wait()
+        patience.cancel()
+        stop([process])  # and Flower's children, who hold the pipe
+    if late.is_set():
+        return Finding(False, f"trust: the server said neither yes nor no within {TRUST_SECONDS:g} s; try again")
     return Finding(
         False,
         "trust: the server does not let this silo in. Either its public key is not registered there, "

@@ -4,7 +4,7 @@ import json
 import logging
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from fedtct.federation.local import LocalFederation
 from fedtct.federation.wire import (
     ERROR,
     FORGET,
+    FORGOT,
     OWN_MODEL,
     REMEMBERED,
     SILO,
@@ -60,7 +61,12 @@ def client_app(seat_of: Callable[[Context], Seat]) -> ClientApp:
     app = ClientApp()
 
     def handle(message: FlowerMessage, context: Context) -> FlowerMessage:
-        return FlowerMessage(reply(message, context, seat_of(context)), reply_to=message)
+        try:
+            seat = seat_of(context)
+        except Exception as error:  # Flower would send its text
+            log.exception("this silo cannot answer")
+            raise FedtctError(told(error)) from None
+        return FlowerMessage(reply(message, context, seat), reply_to=message)
 
     app.train()(handle)
     app.query()(handle)
@@ -81,6 +87,8 @@ def reply(message: FlowerMessage, context: Context, seat: Seat) -> Any:
         question, rest = unpack(message.content)
         envelope = unseal(rest)
         half = envelope.half
+        if seat.secret and question.get("noise"):
+            envelope = replace(envelope, seat=0)  # a resumed run may deal seats anew: the answer must be the same
         if envelope.question == "train" and question["noise"]:
             answer = respond(seat, envelope, question | {"noise": 0.0})  # Flower adds it
             key = draw_key(_secret(seat, envelope), "train", envelope.seat, question)
@@ -89,12 +97,15 @@ def reply(message: FlowerMessage, context: Context, seat: Seat) -> Any:
             answer = respond(seat, envelope, question)
     except Unprepared:
         answer, own = {}, own | {UNPREPARED: True}
-    except FedtctError as error:
-        answer, own = {}, own | {ERROR: str(error)}
     except Exception as error:
         log.exception("%s could not answer", seat.name)
-        answer, own = {}, own | {ERROR: f"{type(error).__name__}; the silo's log says more"}
+        answer, own = {}, own | {ERROR: told(error)}
     return pack(answer, own, half)
+
+
+def told(error: Exception) -> str:
+    """What the server is told of an error: what fedtct says, and of a stranger's its kind."""
+    return error.told if isinstance(error, FedtctError) else f"{type(error).__name__}; the silo's log says more"
 
 
 def respond(seat: Seat, envelope: Envelope, message: Message) -> Message:
@@ -115,13 +126,15 @@ def respond(seat: Seat, envelope: Envelope, message: Message) -> Message:
         federation.use(_network(json.loads(envelope.network)))
     if question in NEEDS_FEATURES:
         _take_features(silo, cache, envelope)
+    forgot = False
     if question in REMEMBERED:
-        memory = cache.memory(envelope.last)
         stage = "stage1" if question == "train" else "stage2"
-        silo.memory = {stage: {k: v.to(federation.device) for k, v in memory.get(stage, {}).items()}}
+        memory = cache.memory(envelope.last).get(stage, {})
+        silo.memory = {stage: {k: v.to(federation.device) for k, v in memory.items()}}
+        forgot = envelope.last >= 0 and message["correction"] != "none" and not memory
     (answer,) = federation.deliver(question, message)
     _keep(silo, cache, envelope, answer)
-    return answer
+    return answer | {FORGOT: True} if forgot else answer
 
 
 def _network(record: dict[str, Any]) -> NetworkSpec:

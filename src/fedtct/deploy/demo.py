@@ -10,6 +10,7 @@ from fedtct.data import load_dataset, partition
 from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.local import LocalDeployment
 from fedtct.errors import FedtctError
+from fedtct.runs.config import as_toml
 from fedtct.runs.folder import CONFIG, write_text
 from fedtct.runs.watcher import Watcher
 
@@ -24,8 +25,8 @@ d = 1024
 seed = 0
 
 [server]
-out = {out!r}
-test = {test!r}
+out = {out}
+test = {test}
 num_classes = 10
 round_timeout = 300
 wait = 120
@@ -40,7 +41,11 @@ def prepare_demo(folder: Path, silos: int, rounds: int) -> None:
         write_npz(folder / "data" / f"silo-{index}.npz", digits.train.x[part], digits.train.y[part])
     test = write_npz(folder.absolute() / "data" / "test.npz", *digits.test)
     settings = SETTINGS.format(
-        classes=classes, silos=silos, rounds=rounds, out=str(folder.absolute() / "run"), test=str(test)
+        classes=classes,
+        silos=silos,
+        rounds=rounds,
+        out=as_toml(str(folder.absolute() / "run")),
+        test=as_toml(str(test)),
     )
     write_text(make_app(folder / "app") / RUN, settings)
 

@@ -20,6 +20,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedtct.errors import FedtctError
 
 CA_DAYS, SERVER_DAYS = 5 * 365, 398
+THIS_MACHINE = "127.0.0.1:8000"
 PRIVATE, PUBLIC = 0o600, 0o644
 SILO_TOML = """# What this silo says about itself. Paths are relative to this file.
 name = {name}
@@ -37,9 +38,9 @@ key = {key}
 """
 
 
-def make_keys(folder: Path, silos: Sequence[str], server: str) -> list[Path]:
+def make_keys(folder: Path, silos: Sequence[str], server: str = "") -> list[Path]:
     """Write what is not there yet; ``server`` is the host:port that silos will use. Returns the new files."""
-    host, port = split_address(server)
+    server = _address_of_all(folder, server)
     for name in silos:
         if not re.fullmatch(r"[\w-]+", name) or name == "server":
             raise FedtctError(f"a silo's name is of letters, digits, - and _, and not 'server': '{name}' is not")
@@ -51,10 +52,35 @@ def make_keys(folder: Path, silos: Sequence[str], server: str) -> list[Path]:
     if not (folder / "ca.key").exists():
         written += _make_ca(folder)
     if not (folder / "server" / "server.key").exists():
-        written += _make_server(folder, host, port)
+        written += _make_server(folder, server)
     for name in silos:
         written += _make_silo(folder, name, server)
     return written
+
+
+def renew_server(folder: Path, server: str = "") -> list[Path]:
+    """Another key and certificate for the server, at another address if one is given. Returns the new files."""
+    if not (folder / "ca.key").is_file() or not (there := _address(folder)):
+        raise FedtctError(f"{folder} holds no ca.key and no server: renew where fedtct deploy keys made them")
+    return _make_server(folder, server or there)
+
+
+def _address_of_all(folder: Path, given: str) -> str:
+    """The address that is given, if it is the first; later silos find the server where the others do."""
+    there = _address(folder)
+    if given and there and given != there:
+        raise FedtctError(f"the server of {folder} is at {there}: leave out --server, or move it with --renew")
+    if not given and not there and (folder / "ca.key").exists():
+        raise FedtctError(f"{folder}/server/address is gone: say where silos find the server, with --server HOST:PORT")
+    address = given or there or THIS_MACHINE
+    split_address(address)
+    return address
+
+
+def _address(folder: Path) -> str:
+    """Where silos find the server; empty if there is none yet."""
+    file = folder / "server" / "address"
+    return file.read_text(encoding="utf-8").strip() if file.is_file() else ""
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -80,7 +106,8 @@ def _make_ca(folder: Path) -> list[Path]:
     ]
 
 
-def _make_server(folder: Path, host: str, port: int) -> list[Path]:
+def _make_server(folder: Path, address: str) -> list[Path]:
+    host, _ = split_address(address)
     ca = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
     ca_key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
     assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
@@ -103,7 +130,7 @@ def _make_server(folder: Path, host: str, port: int) -> list[Path]:
         _write(server / "server.key", _pem(key), PRIVATE),
         _write(server / "server.crt", certificate.public_bytes(serialization.Encoding.PEM), PUBLIC),
         _write(server / "ca.crt", (folder / "ca.crt").read_bytes(), PUBLIC),
-        _write(server / "address", f"{host}:{port}\n".encode(), PUBLIC),
+        _write(server / "address", f"{address}\n".encode(), PUBLIC),
     ]
 
 

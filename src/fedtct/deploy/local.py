@@ -9,6 +9,7 @@ from types import TracebackType
 from fedtct.deploy import processes
 from fedtct.deploy.keys import make_keys
 from fedtct.deploy.silo_config import SiloConfig
+from fedtct.runs.config import as_toml
 from fedtct.runs.watcher import Watcher
 
 START_SECONDS = 60.0
@@ -30,7 +31,7 @@ class LocalDeployment:
         else:
             make_keys(self.folder, list(data), address)
             for name, where in data.items():
-                replace_text(self.silo_file(name), 'data = "data.npz"', f"data = {where!r}")
+                replace_text(self.silo_file(name), 'data = "data.npz"', f"data = {as_toml(where)}")
         self.silos = len(data)
         self.link: subprocess.Popen[bytes] | None = None
         self.nodes: dict[str, subprocess.Popen[bytes]] = {}
@@ -94,8 +95,8 @@ class LocalDeployment:
         before = processes.address_of(self.server)
         for file in (self.server / "address", *map(self.silo_file, silos)):
             replace_text(file, before, address)
-        for path in (*self.server.glob("superlink.db*"), self.server / "flwr" / "registered"):
-            path.unlink(missing_ok=True)
+        for path in self.server.glob("superlink.db*"):
+            path.unlink()
 
     def _start(self, command: list[str], folder: Path, log: str) -> "subprocess.Popen[bytes]":
         # All silos work at the same time: with more threads than cores they would mostly wait for each other.

@@ -19,10 +19,12 @@ from fedtct.deploy.keys import split_address
 from fedtct.deploy.log_lines import SAYS, hear
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
+from fedtct.runs.folder import write_text
 from fedtct.runs.watcher import Watcher
 
 CONNECTION = "fedtct"
-STARTED = re.compile(r"started run (\d+)")
+STARTED, REGISTERED = re.compile(r"started run (\d+)"), re.compile(r"SuperNode (\d+) registered")
+REMOVED = "removed"
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -46,6 +48,8 @@ def superlink(server: Path, port: int = 0) -> list[str]:
     for file in files.values():
         _need(file, "make it with fedtct deploy keys")
     _program("flower-superlink")  # says what to install if it is not there
+    if not (server / "superlink.db").is_file():  # whom Flower let in it has forgotten
+        _registered(server).unlink(missing_ok=True)
     return [
         *(sys.executable, "-m", "fedtct.deploy.superlink"),
         *("--host", bind, "--port", str(port or there)),
@@ -89,11 +93,11 @@ def write_connection(server: Path) -> None:
 def register(server: Path) -> list[str]:
     """Let in the silos whose public keys are there and who are not let in yet; returns their names."""
     write_connection(server)
-    done = server / "flwr" / "registered"
-    known = set(done.read_text().split()) if done.is_file() else set()
-    new = []
+    known, new = _known(server), []
     for public in sorted((server / "silos").glob("*.pub")):
-        mark = public.read_text().split()[1][-40:]
+        mark = _mark(public)
+        if known.get(mark, [""])[0] == REMOVED:
+            raise FedtctError(f"{public.stem} was removed, and Flower lets no key in twice: make it a new one")
         if mark in known:
             continue
         command = flwr("supernode", "register", str(public), CONNECTION)
@@ -101,10 +105,50 @@ def register(server: Path) -> list[str]:
         if result.returncode and "already" not in result.stdout + result.stderr:
             last = (result.stderr or result.stdout).strip().splitlines()[-1:]
             raise FedtctError(f"{public.stem} could not be let in: {' '.join(last)}")
-        known.add(mark)
+        node = REGISTERED.search(result.stdout)
+        known[mark] = [node[1] if node else "", public.stem]
         new.append(public.stem)
-        done.write_text("\n".join(sorted(known)) + "\n")
+        _write_known(server, known)
     return new
+
+
+def unregister(server: Path) -> list[str]:
+    """Refuse the silos that were let in and whose public keys are no longer there; returns their names."""
+    write_connection(server)
+    known, gone = _known(server), []
+    there = {_mark(public) for public in (server / "silos").glob("*.pub")}
+    for mark, (node, name) in known.items():
+        if mark in there or node == REMOVED:
+            continue
+        command = flwr("supernode", "unregister", node, CONNECTION)
+        if not node or subprocess.run(command, env=environment(server / "flwr"), capture_output=True).returncode:
+            raise FedtctError(
+                f"{name} could not be removed: stop the server, delete {server / 'superlink.db'}, and start it again; "
+                "silos must be started again, too"
+            )
+        known[mark] = [REMOVED, name]
+        gone.append(name)
+        _write_known(server, known)
+    return gone
+
+
+def _registered(server: Path) -> Path:
+    """What we know of whom Flower let in: a key's mark, its node, the silo's name."""
+    return server / "flwr" / "registered.json"
+
+
+def _known(server: Path) -> dict[str, list[str]]:
+    file = _registered(server)
+    known: dict[str, list[str]] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return known
+
+
+def _write_known(server: Path, known: dict[str, list[str]]) -> None:
+    write_text(_registered(server), json.dumps(known, indent=1) + "\n")
+
+
+def _mark(public: Path) -> str:
+    return public.read_text(encoding="utf-8").split()[1][-40:]
 
 
 def submit(server: Path, app: Path, settings: Mapping[str, str]) -> list[str]:

@@ -98,6 +98,8 @@ class ServerFolder(RunFolder):
         """Who answered a question, with how many bytes, and who did not and why."""
         for silo, reason in record["missing"].items():
             say(f"{silo} did not answer '{record['question']}': {reason}")
+        for silo in record["forgot"]:
+            say(f"{silo} has lost what it remembered of earlier rounds: its cache was removed or damaged")
         if self.path.is_dir():
             with (self.path / SILOS).open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"time": round(time.time(), 3)} | record) + "\n")
@@ -127,15 +129,16 @@ def serve(grid: Grid, config: RunConfig, server: ServerConfig, resume: str = "")
         folder = ServerFolder.resume(resume, watcher=Speaker())
     else:
         folder = ServerFolder.create(server.out, config, Speaker())
-    if folder.finished:
-        say(f"finished already: everything is in {folder.path}")
-        return folder.fit()
     assert isinstance(folder, ServerFolder)
     config = folder.config
-    if promise := config.promise():
-        say(promise)
     own_model = config.model if is_function_name(config.model) else ""
     federation = FlowerFederation(grid, folder.key(), server.terms(config.silos), folder.note, own_model)
+    if folder.finished:
+        federation.close()  # it may have ended before silos heard of it
+        say(f"finished already: everything is in {folder.path}")
+        return folder.fit()
+    if promise := config.promise():
+        say(promise)
     federation.on_reply = folder.watcher.reply
     test = test_data(server, config)
     fit = config.build(server.num_classes or None).fit(federation, test=test, journal=folder)

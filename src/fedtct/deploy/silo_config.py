@@ -3,6 +3,8 @@
 import os
 import re
 import secrets
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from fedtct.importing import import_function, is_function_name
 from fedtct.runs.config import parse_toml
 from fedtct.silo import Silo
 
-SECRET = "noise.key"
+SECRET, SECRET_BYTES = "noise.key", 32
 
 
 @dataclass(frozen=True)
@@ -71,17 +73,24 @@ class SiloConfig:
     def secret(self) -> str:
         """What this silo's noise is drawn with: made once, and nobody else's."""
         file = self.path(SECRET)
-        try:
-            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as new:
-                new.write(secrets.token_hex(32))
-        except FileExistsError:
-            pass
-        return file.read_text().strip()
+        if not file.exists():
+            _make_secret(file)
+        secret = file.read_text().strip()
+        if len(secret) < 2 * SECRET_BYTES:
+            raise FedtctError(
+                f"{file} is empty or cut off, and noise drawn with it could be guessed: delete it, and begin a new run"
+            )
+        return secret
 
     def load(self) -> Silo:
         """The silo with its data."""
-        x, y = self._samples()
-        return Silo(x, y, holdout=self.holdout, name=self.name)
+        try:
+            x, y = self._samples()
+            return Silo(x, y, holdout=self.holdout, name=self.name)
+        except FedtctError:
+            raise
+        except Exception as error:  # what the silo's own function, or a library, says of the data stays here
+            raise FedtctError(f"{self.name}: its data, {self.data}, cannot be loaded", error) from error
 
     def _samples(self) -> tuple[Any, Any]:
         path = self.path(self.data)
@@ -94,14 +103,25 @@ class SiloConfig:
                 f"{self.name}: there is no data at {path}; give an .npz, .csv or .parquet file, a folder of images, "
                 "or module:function"
             )
-        try:
-            x, y = import_function(self.data, self.folder)()
-        except (TypeError, ValueError) as error:
-            if isinstance(error, FedtctError):
-                raise
-            raise FedtctError(f"{self.data}() must return samples and labels: {error}") from error
-        return x, y
+        samples = import_function(self.data, self.folder)()
+        if not isinstance(samples, tuple | list) or len(samples) != 2:
+            raise FedtctError(f"{self.data}() must return two things, samples and labels")
+        return samples[0], samples[1]
 
     def _check_classes(self, folder: Path) -> None:
         if unknown := sorted(f.name for f in folder.iterdir() if f.is_dir() and f.name not in self.classes):
             raise FedtctError(f"{folder / unknown[0]} is no class that silo.toml names")
+
+
+def _make_secret(file: Path) -> None:
+    """Whole or not at all, readable by its owner alone; of two processes that make one at once, the first prevails."""
+    descriptor, whole = tempfile.mkstemp(dir=file.parent, prefix=file.name)
+    try:
+        with os.fdopen(descriptor, "w") as new:
+            new.write(secrets.token_hex(SECRET_BYTES))
+            new.flush()
+            os.fsync(new.fileno())
+        with suppress(FileExistsError):
+            os.link(whole, file)
+    finally:
+        os.unlink(whole)

@@ -33,6 +33,7 @@ class Exchange:
     failures: dict[str, str] = field(default_factory=dict)
     stated: dict[str, str] = field(default_factory=dict)  # of the failures, those that a silo itself tells of
     unprepared: list[int] = field(default_factory=list)
+    forgot: set[str] = field(default_factory=set)  # of those that replied, who began from nothing and should not have
     down: dict[str, int] = field(default_factory=dict)
     up: dict[str, int] = field(default_factory=dict)
 
@@ -45,7 +46,7 @@ class Exchange:
         replies = self.replies | later.replies
         failures = {k: v for k, v in (self.failures | later.failures).items() if k not in replies}
         down, up = _add(self.down, later.down), _add(self.up, later.up)
-        return Exchange(replies, failures, self.stated | later.stated, [], down, up)
+        return Exchange(replies, failures, self.stated | later.stated, [], self.forgot | later.forgot, down, up)
 
     def without_replies(self) -> "Exchange":
         """What it cost, and who failed: the answers themselves are not of interest."""

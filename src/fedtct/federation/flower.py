@@ -18,6 +18,7 @@ from fedtct.federation.roster import Roster
 from fedtct.federation.wire import (
     ERROR,
     FORGET,
+    FORGOT,
     OWN_MODEL,
     PREPARATION,
     REMEMBERED,
@@ -87,7 +88,7 @@ class FlowerFederation(Federation):
 
     def close(self) -> None:
         """The run is over: silos remove what they kept for it. One that is not there removes it when it is old."""
-        self._exchange(FORGET, {}, self._nodes(), self.terms.min_silos)
+        self._exchange(FORGET, {}, list(self.grid.get_node_ids()), self.terms.min_silos)
 
     def snapshot(self) -> dict[str, Tensor]:
         """Silos keep their memory; the server keeps which rounds it is of, and who sits where."""
@@ -115,7 +116,7 @@ class FlowerFederation(Federation):
             self._tags[question], self._prepared[question] = digest(message, before), message
         done = self._collect(question, message)
         if question in REMEMBERED:
-            self._move_on(set(done.replies), scaffold=message["correction"] == "scaffold")
+            self._move_on(set(done.replies), done.forgot, message["correction"])
         return done
 
     # Who is there
@@ -245,6 +246,7 @@ class FlowerFederation(Federation):
             done.fail(name if name not in done.replies else f"{name} ({called})", own[ERROR])
         else:
             done.replies[name] = message
+            done.forgot |= {name} if own.get(FORGOT) else set()
 
     def _check_count(self, question: str, done: Exchange) -> None:
         least = self.terms.min_silos
@@ -257,12 +259,17 @@ class FlowerFederation(Federation):
 
     # After a round
 
-    def _move_on(self, present: set[str], scaffold: bool) -> None:
-        """SCAFFOLD's corrections sum to zero over those who made them: when one is missing, they begin anew."""
+    def _move_on(self, present: set[str], forgot: set[str], correction: str) -> None:
+        """SCAFFOLD's corrections sum to zero over those who made them: when one is missing or lost, all begin anew."""
+        if forgot and correction == "feddyn":
+            raise FedtctError(
+                f"{min(forgot)} has lost its part of FedDyn's sum of gradients: its cache was removed or damaged. "
+                "Put the cache back and resume the run, or begin a new one"
+            )
         before = {name for name, position in self._counted.items() if position == self._position - 1}
         self._counted |= dict.fromkeys(present, self._position)
         self._position += 1
-        if scaffold and before - present:
+        if correction == "scaffold" and (before - present or forgot):
             self._since = self._position
 
     def _record(self, question: str, done: Exchange, seconds: float) -> None:
@@ -274,6 +281,7 @@ class FlowerFederation(Federation):
                 "bytes_down": done.down,
                 "bytes_up": done.up,
                 "missing": done.failures,
+                "forgot": sorted(done.forgot),
             }
         )
 

@@ -12,6 +12,7 @@ from fedtct.silo import Message
 
 ARRAYS, CONFIG, OWN = "arrays", "config", "fedtct."
 SILO, ERROR, UNPREPARED = OWN + "silo", OWN + "error", OWN + "unprepared"
+FORGOT = OWN + "forgot"  # the silo should remember a round and does not: its answer begins from nothing
 PREPARATION = ("moments", "normalise")  # questions that leave features in a silo
 REMEMBERED = ("train", "regress")  # questions of every round, after which a silo's memory may have changed
 HALVED = ("parameters", "w")  # what may travel in half precision; scales and statistics would not survive it
@@ -46,9 +47,11 @@ def pack(message: Message, own: dict[str, Any], half: bool = False) -> RecordDic
 
 
 def as_array(tensor: Tensor, half: bool) -> Array:
-    """A tensor's values, in numpy's own format."""
+    """A tensor's values, in numpy's own format; in half precision if that can hold them all."""
     tensor = tensor.detach().cpu()
-    return Array((tensor.half() if half and tensor.dtype == torch.float32 else tensor).numpy())
+    if half and tensor.dtype == torch.float32 and bool((halved := tensor.half()).isfinite().all()):
+        return Array(halved.numpy())
+    return Array(tensor.numpy())
 
 
 def unpack(content: RecordDict) -> tuple[Message, dict[str, Any]]:

@@ -71,7 +71,7 @@ def build_own(build: Own, input_shape: tuple[int, ...], outputs: int, seed: int 
         try:
             module = build(input_shape, outputs)
         except Exception as error:
-            raise FedtctError(f"{name}({input_shape}, {outputs}) failed: {type(error).__name__}: {error}") from error
+            raise FedtctError(f"{name}({input_shape}, {outputs}) failed", error) from error
     if not isinstance(module, nn.Module):
         raise FedtctError(f"{name}({input_shape}, {outputs}) gave {type(module).__name__}, not an nn.Module")
     return module

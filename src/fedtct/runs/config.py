@@ -105,7 +105,7 @@ class RunConfig:
 
     def to_toml(self) -> str:
         """All settings, a line each."""
-        return "".join(f"{name} = {_toml(value)}\n" for name, value in asdict(self).items())
+        return "".join(f"{name} = {as_toml(value)}\n" for name, value in asdict(self).items())
 
     def differences(self, given: Mapping[str, Any]) -> list[str]:
         """Which of these settings are not the ones here; where data lies is no difference."""
@@ -351,10 +351,11 @@ def parse_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise FedtctError(f"cannot read {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise FedtctError(f"{path} is not valid TOML: {error}") from error
+        raise FedtctError(f"{path} is not valid TOML", error) from error
 
 
-def _toml(value: Any) -> str:
+def as_toml(value: Any) -> str:
+    """A setting's value as a TOML file has it."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):  # JSON's escapes are TOML's too, but for DEL, which JSON leaves bare
