@@ -9,7 +9,7 @@ from fedtct.deploy.server_app import ServerConfig, read_run, serve
 from fedtct.federation import flower
 from fedtct.report.page import silos
 from fedtct.report.page.tasks import arrange
-from fedtct.runs.config import RunConfig
+from fedtct.runs.config import RunConfig, as_toml
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.saved import Saved, write_card
 
@@ -90,6 +90,7 @@ def test_a_run_toml_is_checked(tmp_path):
     config, server = read_run(file, {"out": "here"})
     assert (config.method, config.silos, server.min_silos, server.out) == ("fedavg", 3, 2, "here")
     assert server.terms(3).half
+    assert (config.dataset, config.split) == ("silos' own data", "own")
     for text, message in {
         "[server]\nwaite = 3": "unknown setting 'waite'",
         "round = [2]": "did you mean 'rounds'",
@@ -107,7 +108,9 @@ def test_a_run_toml_is_checked(tmp_path):
 @pytest.mark.parametrize("stage2", ["scaffold", "ridge"])
 def test_the_report_calls_silos_by_their_names(stage2, tmp_path):
     """Those who are there: one that leaves after stage 1 began is in none of its rows."""
-    config = RunConfig.of(**SETTINGS, method="tct", rounds=(2, 1), stage2=stage2, d=100)
+    settings = SETTINGS | {"method": "tct", "rounds": [2, 1], "stage2": stage2, "d": 100}
+    (tmp_path / "run.toml").write_text("".join(f"{name} = {as_toml(value)}\n" for name, value in settings.items()))
+    config, _ = read_run(tmp_path / "run.toml")
     grid = InlineGrid(tmp_path, parts(), name="clinic-")
     grid.before = lambda message: grid.offline.update({101} if grid.asked.count((103, "train")) == 1 else ())
     run = tmp_path / "run"
@@ -115,10 +118,13 @@ def test_the_report_calls_silos_by_their_names(stage2, tmp_path):
     stayed = ("clinic-0", "clinic-2", "clinic-3")
     assert fit.history[-1].rated_by == stayed
     (task,) = arrange([RunFolder.read(run)])
+    assert task.title == "silos' own data, 4 silos"
     (chart, _) = silos.section(task).blocks
     assert chart.layout["yaxis"]["ticktext"] == chart.data[0]["customdata"] == list(stayed)
     assert tuple(chart.data[0]["x"]) == fit.history[-1].silo_accuracies
-    assert "clinic-3" in (run / "report.html").read_text()
+    page = (run / "report.html").read_text()
+    assert "clinic-3" in page
+    assert "fedtct deploy run app" in page
     assert "| clinic-3 |" in write_card(Saved.load(run), "model")
     if stage2 == "scaffold":
         assert RunFolder.read(run).finding("stage2")["silos"] == list(stayed)

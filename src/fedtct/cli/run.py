@@ -79,6 +79,7 @@ def default_folder(config: RunConfig) -> Path:
 
 
 def _resume(path: Path, given: dict[str, Any], screen: Screen, json: bool, engine: str) -> None:
+    from fedtct.runs.config import ELSEWHERE
     from fedtct.runs.folder import RunFolder
     from fedtct.runs.plan import PLAN, Plan
 
@@ -88,6 +89,8 @@ def _resume(path: Path, given: dict[str, Any], screen: Screen, json: bool, engin
         _carry_out(Plan.read(path, "choose"), path, True, screen, json)
         return
     folder = RunFolder.resume(path, given)
+    if folder.config.data == ELSEWHERE:
+        raise FedtctError(f"{path} is a deployed run: fedtct deploy run app --server keys/server --resume {path}")
     if folder.finished:
         screen.say(f"{path} is finished already")
     folder.watcher = screen.watch(folder.config.method, folder.config)

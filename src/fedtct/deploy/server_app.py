@@ -21,7 +21,7 @@ from fedtct.history import Checkpoint
 from fedtct.importing import is_function_name
 from fedtct.report.page import write_report
 from fedtct.report.page.write import REPORT
-from fedtct.runs.config import RunConfig, check_names, parse_toml
+from fedtct.runs.config import ELSEWHERE, OWN, RunConfig, check_names, parse_toml
 from fedtct.runs.findings import CLASSES, confusion
 from fedtct.runs.folder import RunFolder, write_text
 from fedtct.tasks import Regression
@@ -67,6 +67,8 @@ def read_run(path: Path, overrides: Mapping[str, Any] | None = None) -> tuple[Ru
     if unknown := set(server) - known:
         raise FedtctError(f"{path}: [server] has an unknown setting '{min(unknown)}': known are {', '.join(known)}")
     check_names(run, str(path))
+    if not {"dataset", "split"} & set(run):  # else a known dataset was dealt, to try things out
+        run = {"silos": RunConfig.silos} | run | {"dataset": "silos' own data", "split": OWN, "data": ELSEWHERE}
     config, terms = RunConfig.of(**run | {"device": "cpu"}), ServerConfig(**server)
     if config.epsilon and not terms.num_classes:
         raise FedtctError(f"{path}: with epsilon silos do not tell their labels; set num_classes in [server]")

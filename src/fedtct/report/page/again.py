@@ -6,7 +6,7 @@ from typing import Any
 
 from fedtct.report.page.blocks import Block, Details, Section
 from fedtct.report.page.tasks import Task
-from fedtct.runs.config import SETTINGS, RunConfig
+from fedtct.runs.config import ELSEWHERE, SETTINGS, RunConfig
 from fedtct.runs.folder import ENVIRONMENT, RunFolder, read_json
 
 
@@ -28,7 +28,9 @@ def _details(label: str, run: RunFolder) -> Details:
 
 
 def command(config: RunConfig) -> str:
-    """The shortest command with these settings."""
+    """The shortest command with these settings; a deployed run's are in its app folder."""
+    if config.data == ELSEWHERE:
+        return "fedtct deploy run app --server keys/server"
     dealt = {"dataset": config.dataset, "split": config.split}
     decided: dict[str, Any] = dealt | {"silos": config.silos} if config.data else {}
     given: dict[str, Any] = ({"data": config.data} if config.data else dealt) | {"method": config.method}
