@@ -1,5 +1,7 @@
 """The server's side of a deployment: its settings, and going on after a crash."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from flower_helpers import InlineGrid, local, parts
@@ -69,6 +71,57 @@ def test_a_server_that_crashed_goes_on_and_ends_with_the_same_model(method, ques
     assert all(row.silos == ("s0", "s1", "s2", "s3") for row in fit.history if row.round)
     assert grid.asked.count((100, "moments")) <= moments + 1
     assert serve(grid, config, server, resume=str(tmp_path / "run")).model.kind == fit.model.kind
+
+
+@pytest.mark.parametrize(
+    ("method", "question", "number"),
+    [("fedavg", "train", 2), ("scaffold", "train", 3), ("tct", "regress", 1), ("tct", "regress", 3)],
+)
+def test_a_run_that_goes_on_without_a_silo_solves_the_same_problem(method, question, number, tmp_path):
+    """Stopped and resumed, or never stopped: a silo that is missing from then on changes neither pixels' scale nor
+    features'."""
+    config = RunConfig.of(**SETTINGS, method=method, rounds=(1, 4) if method == "tct" else (4,))
+
+    def leave(grid, stop):
+        def before(message):
+            if grid.asked.count((100, question)) == number:
+                grid.before = lambda message: None
+                grid.offline.add(103)
+                if stop:
+                    raise Crash
+
+        return before
+
+    fits = []
+    for stop in (False, True):
+        folder = tmp_path / f"stop-{stop}"
+        grid = InlineGrid(folder, parts())
+        grid.before = leave(grid, stop)
+        server = ServerConfig(out=str(folder / "run"), min_silos=3, round_timeout=0.3, wait=0.0)
+        if stop:
+            with pytest.raises(Crash):
+                serve(grid, config, server)
+        fits.append(serve(grid, config, server, resume=server.out if stop else ""))
+    never, again = fits
+    assert again.model.spec.record() == never.model.spec.record()
+    for name, tensor in never.model._tensors().items():
+        torch.testing.assert_close(again.model._tensors()[name], tensor, rtol=1e-5, atol=1e-6)
+
+
+def test_a_silo_whose_data_no_longer_fits_is_refused_when_the_run_goes_on(tmp_path):
+    config = RunConfig.of(**SETTINGS, method="fedavg", rounds=(3,))
+    grid = InlineGrid(tmp_path, parts())
+    grid.before, known = crash_at("train", 2, 100)
+    known.append(grid)
+    server = ServerConfig(out=str(tmp_path / "run"), round_timeout=1.0, wait=0.0)
+    with pytest.raises(Crash):
+        serve(grid, config, server)
+    x, y = parts()[1]
+    grid.seats[101] = replace(grid.seats[101], load=lambda: fedtct.Silo(x, y + 9))
+    with pytest.raises(fedtct.FedtctError, match=r"s1 cannot go on with this run: it has label 1\d, but"):
+        serve(grid, config, server, resume=server.out)
+    with pytest.raises(fedtct.FedtctError, match="begun with 10 classes, not 12"):
+        serve(grid, config, replace(server, num_classes=12), resume=server.out)
 
 
 def test_a_run_toml_is_checked(tmp_path):

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -65,6 +65,11 @@ class FlowerFederation(Federation):
 
     def __len__(self) -> int:
         return len(self.roster.seats)
+
+    def expect(self, silos: Mapping[str, int]) -> None:
+        """Those who began the run keep their seats."""
+        self.roster.samples = dict(silos) | self.roster.samples
+        self.roster.seat(self.roster.seats, {name: seat for seat, name in enumerate(silos)})
 
     def use(self, spec: NetworkSpec) -> None:
         """The network goes out with every question: the process that answers knows nothing yet."""
@@ -147,7 +152,8 @@ class FlowerFederation(Federation):
             arrived = self._exchange("describe", self._describe, strangers)
             for name, reply in arrived.replies.items():
                 assert self._spec is not None
-                if reason := misfit(reply, self._spec):
+                spec = self._spec
+                if reason := misfit(reply, spec.inputs, spec.task, spec.num_classes):
                     arrived.failures[name] = reason
                     self.roster.refuse(name)
             self.roster.seat(arrived.replies.keys() - arrived.failures.keys(), self.roster.seats)

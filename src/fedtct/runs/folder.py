@@ -22,7 +22,7 @@ from fedtct.runs.environment import environment
 from fedtct.runs.watcher import Watcher
 
 CONFIG, METRICS, ENVIRONMENT = "config.toml", "metrics.jsonl", "environment.json"
-CHECKPOINTS, MODEL, FINDINGS = "checkpoints", "model", "findings"
+AGREEMENT, CHECKPOINTS, MODEL, FINDINGS = "agreement.json", "checkpoints", "model", "findings"
 CHECKPOINT_SHARE = 0.1  # of a run's time goes to checkpoints at most; rounds that were lost are computed again
 
 
@@ -33,6 +33,7 @@ class RunFolder(Journal):
         super().__init__()
         self.path, self.config, self.watcher = path, config, watcher or Watcher()
         self._opened = False
+        self._agreement: Finding | None = None  # of a new run, to be written when it begins
         self._next_save = 0.0  # by the clock of time.monotonic
 
     @classmethod
@@ -76,11 +77,23 @@ class RunFolder(Journal):
         """What a finished run ended with."""
         return Fit(Classifier.load(self.path / MODEL, own_model(self.config), self.config.device), self.history)
 
+    def agreement(self) -> Finding | None:
+        """What the silos agreed on when the run began, if that is known."""
+        path = self.path / AGREEMENT
+        found: Finding | None = read_json(path) if path.is_file() else None
+        return found
+
+    def keep_agreement(self, agreement: Finding) -> None:
+        """Keep it, to be written when the first stage begins."""
+        self._agreement = agreement
+
     def begin(self, stage: str, rounds: int, done: int) -> None:
         """Open the folder for writing, once."""
         if not self._opened:
             self.path.mkdir(parents=True, exist_ok=True)
             write_text(self.path / CONFIG, self.config.to_toml())  # first: with it the run can be gone on with
+            if self._agreement is not None:
+                write_json(self.path / AGREEMENT, self._agreement)
             (self.path / CHECKPOINTS).mkdir(exist_ok=True)
             sessions = read_json(self.path / ENVIRONMENT) if (self.path / ENVIRONMENT).is_file() else []
             write_json(self.path / ENVIRONMENT, [*sessions, environment(self.config.device)])
