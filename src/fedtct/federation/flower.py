@@ -10,14 +10,17 @@ from flwr.app import Message as FlowerMessage
 from flwr.serverapp import Grid
 from torch import Tensor
 
+import fedtct
 from fedtct.agreement import misfit
 from fedtct.errors import FedtctError
 from fedtct.federation.base import Cost, Federation, Replies
+from fedtct.federation.checks import flaw
 from fedtct.federation.exchange import Exchange, Terms
 from fedtct.federation.roster import Roster
 from fedtct.federation.wire import (
     ERROR,
     FORGET,
+    OWN,
     OWN_MODEL,
     PREPARATION,
     REMEMBERED,
@@ -35,12 +38,14 @@ from fedtct.silo import Message
 
 POLL_SECONDS, PAUSE_SECONDS = 0.3, 3.0
 NEVER = -1
+VERSION = OWN + "version"  # of fedtct, beside the envelope of every question and in a silo's reply
 
 
 class FlowerFederation(Federation):
     """Silos behind a Flower grid. A round takes those that answer; ``note`` is told who did, who did not and why.
 
-    ``own_model`` is the module:function that makes the model, on every machine, where it is no name of fedtct's.
+    ``warn`` is told of a silo that does not answer as soon as that is known. ``own_model`` is the module:function that
+    makes the model, on every machine, where it is no name of fedtct's.
     """
 
     def __init__(
@@ -50,8 +55,10 @@ class FlowerFederation(Federation):
         terms: Terms,
         note: Callable[[dict[str, Any]], None] = lambda record: None,
         own_model: str = "",
+        warn: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.grid, self.run, self.terms, self.note, self.own_model = grid, run, terms, note, own_model
+        self.warn = warn
         self.roster = Roster()
         self._describe: Message = {}  # how silos are asked what they hold
         self._spec: NetworkSpec | None = None
@@ -62,6 +69,7 @@ class FlowerFederation(Federation):
         self._since = 0  # what silos remember of rounds before this one no longer holds
         self._counted: dict[str, int] = {}  # the last round that a silo took part in
         self._answered: set[str] = set()  # who did, when last asked
+        self._told: set[tuple[str, str]] = set()  # the failures that were warned of since
 
     def __len__(self) -> int:
         return len(self.roster.seats)
@@ -112,6 +120,7 @@ class FlowerFederation(Federation):
         self.roster.seat(self.roster.seats, _under("seat/", values) or self.roster.seats)
 
     def _round(self, question: str, message: Message) -> Exchange:
+        self._told.clear()
         if question == "describe":
             self._describe = message
             return self._gather()
@@ -154,7 +163,7 @@ class FlowerFederation(Federation):
                 assert self._spec is not None
                 spec = self._spec
                 if reason := misfit(reply, spec.inputs, spec.task, spec.num_classes):
-                    arrived.failures[name] = reason
+                    self._fail(arrived, name, "describe", reason)
                     self.roster.refuse(name)
             self.roster.seat(arrived.replies.keys() - arrived.failures.keys(), self.roster.seats)
             self._record("describe", arrived, 0.0)
@@ -163,23 +172,28 @@ class FlowerFederation(Federation):
     # Asking
 
     def _collect(self, question: str, message: Message) -> Exchange:
-        """Replies of at least ``min_silos`` silos; while there are fewer the others are asked again."""
-        start, done = time.monotonic(), Exchange()
+        """Replies of at least ``min_silos`` silos; while there are fewer the others are asked again.
+
+        But for those that told why they cannot answer: asked again, they would tell the same.
+        """
+        start, end, done = time.monotonic(), 0.0, Exchange()
         while True:
-            nodes = [node for node in self._nodes() if self.roster.name(node) not in done.replies]
+            settled = done.replies.keys() | done.stated.keys()
+            nodes = [node for node in self._nodes() if self.roster.name(node) not in settled]
             enough = self.terms.min_silos - len(done.replies)
             if question in PREPARATION:  # statistics are taken once and hold for all: late is better than left out
                 enough = max(enough, sum(self.roster.name(node) in self._answered for node in nodes))
             done = done.then(self._ask_prepared(question, message, nodes, enough))
-            if len(done.replies) >= self.terms.min_silos:
+            for name in self.roster.seats.keys() - done.replies.keys() - done.failures.keys():
+                self._fail(done, name, question, "not connected")
+            end = end or time.monotonic() + self.terms.wait
+            hopeless = len(self.roster.seats.keys() - done.stated.keys()) < self.terms.min_silos
+            if len(done.replies) >= self.terms.min_silos or hopeless or time.monotonic() > end:
                 break
-            if time.monotonic() > start + self.terms.wait + self.terms.round_timeout:
-                self._check_count(question, done)
             time.sleep(PAUSE_SECONDS)
-        for name in self.roster.seats.keys() - done.replies.keys() - done.failures.keys():
-            done.failures[name] = "not connected"
         self._answered = set(done.replies)
         self._record(question, done, time.monotonic() - start)
+        self._check_count(question, done)
         return done
 
     def _ask_prepared(self, question: str, message: Message, nodes: list[int], enough: int) -> Exchange:
@@ -190,7 +204,12 @@ class FlowerFederation(Federation):
         for earlier in PREPARATION:
             if earlier in self._prepared and earlier != question:
                 done = done.then(self._exchange(earlier, self._prepared[earlier], again).without_replies())
-        return done.then(self._exchange(question, message, again))
+        last = self._exchange(question, message, again)
+        for node in last.unprepared:
+            self._fail(
+                last, self.roster.name(node), question, "it has no features, though it was told how to build them"
+            )
+        return done.then(last)
 
     def _exchange(self, question: str, message: Message, nodes: Sequence[int], enough: int | None = None) -> Exchange:
         """Send a question to nodes and take in what they reply in time; after ``enough`` answers time is short."""
@@ -200,11 +219,13 @@ class FlowerFederation(Federation):
         pending = {key: node for key, node in zip(pushed, nodes, strict=False) if key}
         for node, content in zip(nodes, sent, strict=True):
             done.down[self.roster.name(node)] = weigh(content.content)
+            if node not in pending.values():
+                self._fail(done, self.roster.name(node), question, "Flower did not take the question: its log says why")
         start, end = time.monotonic(), time.monotonic() + terms.round_timeout
         while pending and time.monotonic() < end:
             arrived = list(self.grid.pull_messages(list(pending)))
             for reply in arrived:
-                self._take(done, pending.pop(reply.metadata.reply_to_message_id), reply, question)
+                self._take(done, pending.pop(reply.metadata.reply_to_message_id), reply, question, message)
                 if self.on_reply and question != FORGET:
                     self.on_reply(question, len(done.replies), len(nodes))
             if terms.grace is not None and enough is not None and arrived and len(done.replies) >= enough:
@@ -212,7 +233,8 @@ class FlowerFederation(Federation):
             if pending and not arrived:
                 time.sleep(POLL_SECONDS)
         late = f"no answer within {round(time.monotonic() - start, 1):g} s"
-        done.failures |= {self.roster.name(node): late for node in pending.values()}
+        for node in pending.values():
+            self._fail(done, self.roster.name(node), question, late)
         return done
 
     def _question(self, question: str, message: Message, node: int) -> FlowerMessage:
@@ -229,28 +251,61 @@ class FlowerFederation(Federation):
             features=self._tags["normalise"],
             half=self.terms.half and question in REMEMBERED,
         )
-        content = pack(message, seal(envelope), envelope.half)
+        content = pack(message, seal(envelope) | {VERSION: fedtct.__version__}, envelope.half)
         kind = "train" if question == "train" else "query"
         return FlowerMessage(content, node, kind, ttl=self.terms.round_timeout)
 
-    def _take(self, done: Exchange, node: int, reply: FlowerMessage, question: str) -> None:
+    def _take(self, done: Exchange, node: int, reply: FlowerMessage, question: str, asked: Message) -> None:
         """Sort a reply in: an answer, a silo that must be prepared first, or a failure."""
         called = self.roster.name(node)
         if reply.has_error():
-            done.failures[called] = f"Flower says: {reply.error.reason or reply.error.code}"
+            self._fail(done, called, question, f"Flower says: {reply.error.reason or reply.error.code}")
             return
-        message, own = unpack(reply.content)
-        name = own[SILO]
-        introduces = question == "describe" and ERROR not in own
-        if introduces and (reason := self.roster.introduce(node, name, message["n"])):
-            own[ERROR] = reason
+        try:
+            message, own = unpack(reply.content)
+            name = str(own[SILO])
+        except Exception as error:  # whatever it is that a silo sent
+            reason = f"its reply cannot be read ({type(error).__name__}): does it run fedtct {fedtct.__version__}?"
+            self._fail(done, called, question, reason, stated=True)
+            return
+        reason = self._objection(node, question, asked, message, own)
+        if question != "describe":
+            name = called
+        elif reason and self.roster.taken(name, node):
+            name = f"{name} ({called})"
         done.down[name], done.up[name] = done.down.pop(called, 0), weigh(reply.content)
-        if own.get(UNPREPARED):
+        if reason:
+            self._fail(done, name, question, reason, stated=True)
+        elif own.get(UNPREPARED):
             done.unprepared.append(node)
-        elif ERROR in own:
-            done.fail(name if name not in done.replies else f"{name} ({called})", own[ERROR])
         else:
             done.replies[name] = message
+
+    def _objection(self, node: int, question: str, asked: Message, message: Message, own: dict[str, Any]) -> str:
+        """Why a reply is no answer, as the silo says or as is found here; empty if it is one.
+
+        Once a silo has said who it is, its node answers for no other.
+        """
+        name, called = str(own[SILO]), self.roster.name(node)
+        if (version := own.get(VERSION, fedtct.__version__)) != fedtct.__version__:
+            return f"it runs fedtct {version}, the server {fedtct.__version__}: they must be the same"
+        if question != "describe" and name != called:
+            return f"it calls itself '{name}' now: a silo keeps its name for the whole run"
+        if ERROR in own or own.get(UNPREPARED):
+            return str(own.get(ERROR, ""))
+        outputs = self._spec.num_classes if self._spec else 0
+        if reason := flaw(question, asked, message, outputs):
+            return reason
+        return self.roster.introduce(node, name, message["n"]) if question == "describe" else ""
+
+    def _fail(self, done: Exchange, silo: str, question: str, reason: str, stated: bool = False) -> None:
+        """A silo does not answer, or states why it cannot. It is said at once: the others may take their time."""
+        done.failures[silo] = reason
+        if stated:
+            done.stated[silo] = reason
+        if (silo, reason) not in self._told:
+            self._told.add((silo, reason))
+            self.warn(f"{silo} did not answer '{question}': {reason}")
 
     def _check_count(self, question: str, done: Exchange) -> None:
         least = self.terms.min_silos
