@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from fedtct.cli import main
+from fedtct.deploy import processes
+from fedtct.deploy.app_folder import RUN, make_app
 
 WITHOUT_FLOWER = """
 import sys, importlib.util
@@ -55,6 +57,19 @@ def test_bad_input_is_refused_in_a_line_and_leaves_nothing(command, message, tmp
     assert message in said
     assert len(said.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_told_to_end_stops_its_run_and_says_how_to_go_on(number, tmp_path, monkeypatch, capsys):
+    submitted = []
+    monkeypatch.setattr(processes, "submit", lambda server, app, settings: submitted.append(settings) or [])
+    monkeypatch.setattr(processes, "follow", lambda *words: os.kill(os.getpid(), number))
+    app = make_app(tmp_path / "app")
+    settings = 'method = "fedavg"\nrounds = [1]\ninit_weights = "start.pt"\n[server]\ntest = "/a/test.npz"\n'
+    (app / RUN).write_text(settings)
+    assert main(["deploy", "run", str(app), "--server", "keys/server", "--out", str(tmp_path / "run")]) == 130
+    assert f"deploy run {app} --server keys/server --resume {tmp_path / 'run'}" in capsys.readouterr().err
+    assert submitted == [{"out": str(tmp_path / "run"), "init_weights": str(app / "start.pt")}]
 
 
 @pytest.mark.parametrize("words", ["deploy up", "run --engine flower --out run"])

@@ -1,5 +1,6 @@
 """The server's side of a deployment: its settings, and going on after a crash."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -142,6 +143,32 @@ def test_a_run_toml_is_checked(tmp_path):
             read_run(file)
     with pytest.raises(fedtct.FedtctError, match="cannot read"):
         read_run(tmp_path / "none.toml")
+
+
+def test_settings_that_were_changed_are_refused_when_a_run_goes_on(tmp_path):
+    config = RunConfig.of(**SETTINGS, method="fedavg", rounds=(2,))
+    grid, server = InlineGrid(tmp_path, parts()), ServerConfig(out=str(tmp_path / "run"), round_timeout=1.0, wait=0.0)
+    grid.before, known = crash_at("train", 1, 100)
+    known.append(grid)
+    with pytest.raises(Crash):
+        serve(grid, config, server)
+    with pytest.raises(fedtct.FedtctError, match=r"another configuration: lr is 0\.1 there, 0\.2 here"):
+        serve(grid, replace(config, lr=0.2), server, resume=server.out)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "silos.jsonl").read_text().splitlines()]
+    assert [line["question"] for line in lines] == ["describe"]  # it is asked before there is a folder
+    assert serve(grid, config, replace(server, min_silos=2), resume=server.out).history[-1].round == 2
+    lines = [json.loads(line) for line in (tmp_path / "run" / "silos.jsonl").read_text().splitlines()]
+    assert [line["question"] for line in lines] == ["describe", "describe", "train", "train", "evaluate"]
+
+
+def test_files_of_the_servers_are_found_from_the_app_folder(tmp_path):
+    (tmp_path / "app" / "fedtct_app").mkdir(parents=True)
+    file = tmp_path / "app" / "fedtct_app" / "run.toml"
+    file.write_text('init_weights = "start.pt"\n[server]\ntest = "data/test.npz"\n')
+    config, server = read_run(file)
+    assert server.test == str(tmp_path / "app" / "data" / "test.npz")
+    assert config.init_weights == str(tmp_path / "app" / "start.pt")
+    assert read_run(file, {"test": "/elsewhere/test.npz"})[1].test == "/elsewhere/test.npz"
 
 
 @pytest.mark.parametrize("stage2", ["scaffold", "ridge"])

@@ -17,6 +17,7 @@ from fedtct.federation.base import Cost, Federation, Replies
 from fedtct.federation.checks import flaw
 from fedtct.federation.exchange import Exchange, Terms
 from fedtct.federation.roster import Roster
+from fedtct.federation.sizes import sent_bytes
 from fedtct.federation.wire import (
     ERROR,
     FORGET,
@@ -30,7 +31,6 @@ from fedtct.federation.wire import (
     pack,
     seal,
     unpack,
-    weigh,
 )
 from fedtct.models import NetworkSpec
 from fedtct.seeds import digest
@@ -136,21 +136,21 @@ class FlowerFederation(Federation):
 
     def _gather(self) -> Exchange:
         """Wait for as many silos as there should be, ask what they hold and give them seats."""
-        deadline, found = time.monotonic() + self.terms.wait, Exchange()
+        start, found = time.monotonic(), Exchange()
         self.roster.forget_names()
         while len(found.replies) < self.terms.silos:
             self.roster.see(self.grid.get_node_ids())
             found = found.then(self._exchange("describe", self._describe, self.roster.strangers()))
-            if found.stated or time.monotonic() > deadline:
+            if found.stated or time.monotonic() > start + self.terms.wait:
                 break
             if len(found.replies) < self.terms.silos:
                 time.sleep(PAUSE_SECONDS)
+        self._record("describe", found, time.monotonic() - start)
         if found.stated:  # what a silo says about itself now will not change: better stop than train without it
             raise FedtctError("; ".join(f"{silo}: {reason}" for silo, reason in found.stated.items()))
         self._check_count("describe", found)
         self.roster.seat(found.replies, {})
         self._answered = set(found.replies)
-        self._record("describe", found, 0.0)
         found.replies = {name: reply | {"name": name} for name, reply in found.replies.items()}
         return found
 
@@ -205,10 +205,9 @@ class FlowerFederation(Federation):
             if earlier in self._prepared and earlier != question:
                 done = done.then(self._exchange(earlier, self._prepared[earlier], again).without_replies())
         last = self._exchange(question, message, again)
-        for node in last.unprepared:
-            self._fail(
-                last, self.roster.name(node), question, "it has no features, though it was told how to build them"
-            )
+        for name in map(self.roster.name, last.unprepared):
+            reason = done.failures.get(name, "it has no features, though it was told how to build them")
+            self._fail(last, name, question, reason)
         return done.then(last)
 
     def _exchange(self, question: str, message: Message, nodes: Sequence[int], enough: int | None = None) -> Exchange:
@@ -218,7 +217,7 @@ class FlowerFederation(Federation):
         pushed = self.grid.push_messages(sent) if sent else []
         pending = {key: node for key, node in zip(pushed, nodes, strict=False) if key}
         for node, content in zip(nodes, sent, strict=True):
-            done.down[self.roster.name(node)] = weigh(content.content)
+            done.down[self.roster.name(node)] = sent_bytes(content.content)
             if node not in pending.values():
                 self._fail(done, self.roster.name(node), question, "Flower did not take the question: its log says why")
         start, end = time.monotonic(), time.monotonic() + terms.round_timeout
@@ -273,7 +272,7 @@ class FlowerFederation(Federation):
             name = called
         elif reason and self.roster.taken(name, node):
             name = f"{name} ({called})"
-        done.down[name], done.up[name] = done.down.pop(called, 0), weigh(reply.content)
+        done.down[name], done.up[name] = done.down.pop(called, 0), sent_bytes(reply.content)
         if reason:
             self._fail(done, name, question, reason, stated=True)
         elif own.get(UNPREPARED):
