@@ -65,6 +65,17 @@ def test_what_each_silo_sent_and_received_is_what_was_counted(compared: Path) ->
         assert list(totals[name]) == [str(len(rows)), f"{down:,.2f}", f"{up:,.2f}"]
 
 
+def test_of_several_methods_the_mean_silo_is_shown(compared: Path) -> None:
+    (task,) = arrange(read_runs([compared]))
+    shown = traffic.section(task)
+    assert shown is not None
+    for chart, field in zip(shown.blocks, ("bytes_down", "bytes_up"), strict=True):
+        for line in chart.data:  # type: ignore[union-attr]
+            (method,) = [method for method in task.methods if method.label == line["name"]]
+            counted = [getattr(row, field) / 1e6 for row in method.runs[0].history if row.bytes_up]
+            assert line["y"] == pytest.approx(counted, abs=1e-6)
+
+
 def test_looking_at_a_run_changes_nothing(compared: Path, tmp_path: Path) -> None:
     shutil.copytree(compared, tmp_path / "runs")
     before = tree(tmp_path / "runs")
