@@ -6,7 +6,8 @@ what is agreed on does not depend on how samples are dealt to silos, nor on thei
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -15,8 +16,8 @@ from torch import Tensor
 from fedtct.data.samples import join
 from fedtct.data.tables import EMPTY, NUMBER, TEXT, agree_on_table, describe_table, is_table
 from fedtct.errors import FedtctError
-from fedtct.models import InputSpec, NetworkSpec
-from fedtct.tasks import Classification, Regression, Task, sorted_names
+from fedtct.models import InputSpec
+from fedtct.tasks import Classification, Regression, Task, sorted_names, task_from
 
 Description = dict[str, Any]  # tensors and plain values, as any message
 LABELS, NAMES, NUMBERS = "labels", "names", "numbers"
@@ -30,6 +31,20 @@ class Agreement(NamedTuple):
     task: Task
     outputs: int
     span: tuple[int, int] = (0, 0)  # of whole numbers: the least and the largest
+    silos: Mapping[str, int] = MappingProxyType({})  # how many samples each trains on, in their order
+    held_out: bool = False  # every silo holds samples out
+
+    def record(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        nested = {"inputs": self.inputs.record(), "task": self.task.record(), "silos": dict(self.silos)}
+        return self._asdict() | nested
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> "Agreement":
+        """What ``record`` told."""
+        inputs, task = InputSpec.from_record(record["inputs"]), task_from(record["task"])
+        least, most = record["span"]
+        return cls(**record | {"inputs": inputs, "task": task, "span": (least, most)})
 
 
 def describe(x: Any, y: Any, held_x: Any, held_y: Any, whose: str, *, private: bool = False) -> Description:
@@ -156,9 +171,8 @@ def _same_shape(silos: dict[str, Description]) -> tuple[int, ...]:
     return shape
 
 
-def misfit(silo: Description, spec: NetworkSpec) -> str:
-    """Why a silo that comes late cannot take part; empty if it can."""
-    inputs, task = spec.inputs, spec.task
+def misfit(silo: Description, inputs: InputSpec, task: Task, outputs: int) -> str:
+    """Why a silo cannot take part in what others have agreed on; empty if it can."""
     kind = "table" if inputs.table else "pixels" if inputs.mean else str(inputs.dtype).removeprefix("torch.")
     answers = NUMBERS if isinstance(task, Regression) else NAMES if task.names else LABELS
     shape = tuple(silo["shape"].tolist())
@@ -172,7 +186,7 @@ def misfit(silo: Description, spec: NetworkSpec) -> str:
             expected = NUMBER if column.categories is None else TEXT
             if kinds.get(column.name) not in (expected, EMPTY):
                 return f"its column '{column.name}' does not hold {expected}, as the others' does"
-    if LABELS in silo and (label := int(silo[LABELS].max())) >= spec.num_classes:
-        return f"it has label {label}, but there are {spec.num_classes} classes"
+    if LABELS in silo and (label := int(silo[LABELS].max())) >= outputs:
+        return f"it has label {label}, but there are {outputs} classes"
     strange = set(json.loads(silo[NAMES])) - set(task.names) if isinstance(task, Classification) and task.names else ()
     return f"it has class '{min(strange)}', which the others do not have" if strange else ""

@@ -150,6 +150,13 @@ class Journal:
     def __init__(self) -> None:
         self.history = History()
 
+    def agreement(self) -> Finding | None:
+        """What the silos agreed on when the run began; none if it is new."""
+        return None
+
+    def keep_agreement(self, agreement: Finding) -> None:
+        """The silos have agreed. Whoever is there when the run goes on, it holds."""
+
     def begin(self, stage: str, rounds: int, done: int) -> None:
         """A stage starts, or goes on after ``done`` rounds."""
 

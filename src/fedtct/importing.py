@@ -3,7 +3,8 @@
 import importlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,3 +31,13 @@ def import_function(name: str, folder: Path) -> Callable[..., Any]:
     if not callable(found):
         raise FedtctError(f"{name} is no function but {type(found).__name__}")
     return found  # type: ignore[no-any-return]
+
+
+@contextmanager
+def importable(folder: Path) -> Iterator[None]:
+    """Modules in a folder can be imported for a while."""
+    sys.path.insert(0, str(folder.absolute()))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder.absolute()))

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,15 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from fedtct.agreement import agree
+from fedtct.agreement import Agreement, agree, misfit
 from fedtct.data.samples import as_samples
 from fedtct.errors import FedtctError
 from fedtct.federation import Federation, LocalFederation, Replies
-from fedtct.history import Checkpoint, Journal, Row, State
+from fedtct.history import Checkpoint, Finding, Journal, Row, State
 from fedtct.models import Model, Network, NetworkSpec, build_own, head_size
 from fedtct.models.pretrained import read_state_dict, stem_of
 from fedtct.silo import Silo
-from fedtct.tasks import Regression, Score
+from fedtct.tasks import Classification, Regression, Score
 from fedtct.training import LocalPlan
 
 Silos = Sequence[Silo | Dataset[Any] | tuple[Any, Any]] | Federation
@@ -43,7 +43,7 @@ class Session:
     test: Test | None
     held_out: bool = field(default=False)  # every silo holds samples out
     private: bool = field(default=False)  # silos tell nothing about models
-    sizes: dict[str, int] = field(default_factory=dict)  # how many samples each silo trains on
+    sizes: Mapping[str, int] = field(default_factory=dict)  # how many samples each silo trains on
 
     @classmethod
     def open(
@@ -62,6 +62,7 @@ class Session:
     ) -> "Session":
         """Ask the silos what they hold, check that it fits together and agree on the network.
 
+        A run that goes on keeps what was agreed on when it began: a silo that is missing now must not change it.
         ``private`` silos tell nothing that depends on their samples, but for how many there are.
         """
         if model is None:
@@ -76,8 +77,14 @@ class Session:
             num_classes = head_size(model, head)
         if private and num_classes is None:
             raise FedtctError("with differential privacy silos do not tell their labels: give num_classes")
+        journal = journal or Journal()
         descriptions = federation.ask("describe", {"private": True} if private else {})
-        agreed = agree(descriptions.messages, num_classes, private)
+        if (before := journal.agreement()) is not None:
+            agreed = _as_before(before, descriptions, num_classes)
+            federation.expect(agreed.silos)
+        else:
+            agreed = _agree_now(descriptions, num_classes, private)
+            journal.keep_agreement(agreed.record())
         if not isinstance(model, str | nn.Module):
             model = build_own(model, agreed.inputs.shape, agreed.outputs, seed)
         spec = NetworkSpec(
@@ -88,9 +95,7 @@ class Session:
         precision = federation.precision if isinstance(federation, LocalFederation) else None
         network = spec.build(device, seed=seed, state=state, precision=precision, channels_last=True)
         check_outputs(network, agreed.outputs, agreed.span)
-        held_out = all(descriptions.values("held"))
-        sizes = dict(zip(descriptions.cost.silos, descriptions.values("n"), strict=False))
-        session = cls(federation, spec, network, journal or Journal(), None, held_out, private, sizes)
+        session = cls(federation, spec, network, journal, None, agreed.held_out, private, agreed.silos)
         session.test = session.check_test(test)
         return session
 
@@ -110,6 +115,23 @@ class Session:
             return None
         x, y = self.spec.encode(*as_samples(*test, "the test data"), "the test data")
         return Test(x.to(self.network.device), y.to(self.network.device))
+
+
+def _agree_now(told: Replies, num_classes: int | None, private: bool) -> Agreement:
+    sizes = dict(zip(told.cost.silos, told.values("n"), strict=False))  # data in one place has no silos
+    return agree(told.messages, num_classes, private)._replace(silos=sizes, held_out=all(told.values("held")))
+
+
+def _as_before(record: Finding, told: Replies, num_classes: int | None) -> Agreement:
+    """What was agreed on when the run began; refused if a silo does not fit it any more."""
+    agreed = Agreement.from_record(record)
+    numbered = isinstance(agreed.task, Classification) and not agreed.task.names
+    if numbered and num_classes not in (None, agreed.outputs):
+        raise FedtctError(f"the run was begun with {agreed.outputs} classes, not {num_classes}: begin a new one")
+    for name, silo in zip(told.cost.silos, told.messages, strict=False):
+        if reason := misfit(silo, agreed.inputs, agreed.task, agreed.outputs):
+            raise FedtctError(f"{name} cannot go on with this run: {reason}. Give it the data the run was begun with.")
+    return agreed
 
 
 @torch.no_grad()

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from fedtct.cli import main
-from fedtct.deploy import check
+from fedtct.deploy import check, processes
+from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.silo_config import SiloConfig
 
 WITHOUT_FLOWER = """
@@ -83,6 +84,19 @@ def test_a_server_that_says_nothing_is_not_waited_for_for_ever(tmp_path, monkeyp
     assert not finding.right
     assert "neither yes nor no within 0.3 s" in finding.text
     assert time.monotonic() - start < 30
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_told_to_end_stops_its_run_and_says_how_to_go_on(number, tmp_path, monkeypatch, capsys):
+    submitted = []
+    monkeypatch.setattr(processes, "submit", lambda server, app, settings: submitted.append(settings) or [])
+    monkeypatch.setattr(processes, "follow", lambda *words: os.kill(os.getpid(), number))
+    app = make_app(tmp_path / "app")
+    settings = 'method = "fedavg"\nrounds = [1]\ninit_weights = "start.pt"\n[server]\ntest = "/a/test.npz"\n'
+    (app / RUN).write_text(settings)
+    assert main(["deploy", "run", str(app), "--server", "keys/server", "--out", str(tmp_path / "run")]) == 130
+    assert f"deploy run {app} --server keys/server --resume {tmp_path / 'run'}" in capsys.readouterr().err
+    assert submitted == [{"out": str(tmp_path / "run"), "init_weights": str(app / "start.pt")}]
 
 
 @pytest.mark.parametrize("words", ["deploy up", "run --engine flower --out run"])

@@ -8,6 +8,7 @@ import torch
 from flower_helpers import InlineGrid, local, parts
 from flwr.app import Context, RecordDict
 from flwr.app import Message as FlowerMessage
+from flwr.common.serde import recorddict_to_proto
 from safetensors.torch import load_file
 
 import fedtct
@@ -15,6 +16,7 @@ from fedtct.deploy.client_app import client_app, reply
 from fedtct.federation import flower
 from fedtct.federation.exchange import Terms
 from fedtct.federation.flower import FlowerFederation
+from fedtct.federation.sizes import sent_bytes
 from fedtct.federation.wire import pack, unpack
 from fedtct.importing import import_function
 
@@ -123,6 +125,11 @@ def test_bytes_are_those_of_the_messages(grid):
     assert fit.history[1].bytes_up == pytest.approx(sum(notes[1]["bytes_up"].values()) / 4, abs=1)
     assert dict(zip(fit.history[1].silos, fit.history[1].silo_bytes_up, strict=True)) == notes[1]["bytes_up"]
     assert dict(zip(fit.history[1].silos, fit.history[1].silo_bytes_down, strict=True)) == notes[1]["bytes_down"]
+
+
+def test_bytes_are_counted_as_flower_serialises_them():
+    content = pack({"w": torch.zeros(301, 10), "mean": torch.zeros(300), "n": 7}, {"fedtct.silo": "s0"})
+    assert sent_bytes(content) == pytest.approx(recorddict_to_proto(content).ByteSize(), abs=24)
 
 
 def test_half_precision_halves_the_bytes_and_hardly_changes_the_model(grid, tmp_path):

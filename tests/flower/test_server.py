@@ -1,5 +1,8 @@
 """The server's side of a deployment: its settings, and going on after a crash."""
 
+import json
+from dataclasses import replace
+
 import pytest
 import torch
 from flower_helpers import InlineGrid, local, parts
@@ -84,6 +87,57 @@ def test_a_server_that_crashed_when_all_was_done_has_silos_remove_what_they_kept
     assert not list(tmp_path.glob("cache*/*"))
 
 
+@pytest.mark.parametrize(
+    ("method", "question", "number"),
+    [("fedavg", "train", 2), ("scaffold", "train", 3), ("tct", "regress", 1), ("tct", "regress", 3)],
+)
+def test_a_run_that_goes_on_without_a_silo_solves_the_same_problem(method, question, number, tmp_path):
+    """Stopped and resumed, or never stopped: a silo that is missing from then on changes neither pixels' scale nor
+    features'."""
+    config = RunConfig.of(**SETTINGS, method=method, rounds=(1, 4) if method == "tct" else (4,))
+
+    def leave(grid, stop):
+        def before(message):
+            if grid.asked.count((100, question)) == number:
+                grid.before = lambda message: None
+                grid.offline.add(103)
+                if stop:
+                    raise Crash
+
+        return before
+
+    fits = []
+    for stop in (False, True):
+        folder = tmp_path / f"stop-{stop}"
+        grid = InlineGrid(folder, parts())
+        grid.before = leave(grid, stop)
+        server = ServerConfig(out=str(folder / "run"), min_silos=3, round_timeout=0.3, wait=0.0)
+        if stop:
+            with pytest.raises(Crash):
+                serve(grid, config, server)
+        fits.append(serve(grid, config, server, resume=server.out if stop else ""))
+    never, again = fits
+    assert again.model.spec.record() == never.model.spec.record()
+    for name, tensor in never.model._tensors().items():
+        torch.testing.assert_close(again.model._tensors()[name], tensor, rtol=1e-5, atol=1e-6)
+
+
+def test_a_silo_whose_data_no_longer_fits_is_refused_when_the_run_goes_on(tmp_path):
+    config = RunConfig.of(**SETTINGS, method="fedavg", rounds=(3,))
+    grid = InlineGrid(tmp_path, parts())
+    grid.before, known = crash_at("train", 2, 100)
+    known.append(grid)
+    server = ServerConfig(out=str(tmp_path / "run"), round_timeout=1.0, wait=0.0)
+    with pytest.raises(Crash):
+        serve(grid, config, server)
+    x, y = parts()[1]
+    grid.seats[101] = replace(grid.seats[101], load=lambda: fedtct.Silo(x, y + 9))
+    with pytest.raises(fedtct.FedtctError, match=r"s1 cannot go on with this run: it has label 1\d, but"):
+        serve(grid, config, server, resume=server.out)
+    with pytest.raises(fedtct.FedtctError, match="begun with 10 classes, not 12"):
+        serve(grid, config, replace(server, num_classes=12), resume=server.out)
+
+
 def test_a_run_toml_is_checked(tmp_path):
     file = tmp_path / "run.toml"
     file.write_text('method = "fedavg"\nrounds = [2]\nsilos = 3\n[server]\nmin_silos = 2\nwire = "fp16"\n')
@@ -103,6 +157,32 @@ def test_a_run_toml_is_checked(tmp_path):
             read_run(file)
     with pytest.raises(fedtct.FedtctError, match="cannot read"):
         read_run(tmp_path / "none.toml")
+
+
+def test_settings_that_were_changed_are_refused_when_a_run_goes_on(tmp_path):
+    config = RunConfig.of(**SETTINGS, method="fedavg", rounds=(2,))
+    grid, server = InlineGrid(tmp_path, parts()), ServerConfig(out=str(tmp_path / "run"), round_timeout=1.0, wait=0.0)
+    grid.before, known = crash_at("train", 1, 100)
+    known.append(grid)
+    with pytest.raises(Crash):
+        serve(grid, config, server)
+    with pytest.raises(fedtct.FedtctError, match=r"another configuration: lr is 0\.1 there, 0\.2 here"):
+        serve(grid, replace(config, lr=0.2), server, resume=server.out)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "silos.jsonl").read_text().splitlines()]
+    assert [line["question"] for line in lines] == ["describe"]  # it is asked before there is a folder
+    assert serve(grid, config, replace(server, min_silos=2), resume=server.out).history[-1].round == 2
+    lines = [json.loads(line) for line in (tmp_path / "run" / "silos.jsonl").read_text().splitlines()]
+    assert [line["question"] for line in lines] == ["describe", "describe", "train", "train", "evaluate"]
+
+
+def test_files_of_the_servers_are_found_from_the_app_folder(tmp_path):
+    (tmp_path / "app" / "fedtct_app").mkdir(parents=True)
+    file = tmp_path / "app" / "fedtct_app" / "run.toml"
+    file.write_text('init_weights = "start.pt"\n[server]\ntest = "data/test.npz"\n')
+    config, server = read_run(file)
+    assert server.test == str(tmp_path / "app" / "data" / "test.npz")
+    assert config.init_weights == str(tmp_path / "app" / "start.pt")
+    assert read_run(file, {"test": "/elsewhere/test.npz"})[1].test == "/elsewhere/test.npz"
 
 
 @pytest.mark.parametrize("stage2", ["scaffold", "ridge"])

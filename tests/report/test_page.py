@@ -56,13 +56,24 @@ def test_what_each_silo_sent_and_received_is_what_was_counted(compared: Path) ->
     assert shown is not None
     received, sent, table = shown.blocks
     for chart, field in ((received, "silo_bytes_down"), (sent, "silo_bytes_up")):
-        counted = [sum(getattr(row, field)) / len(row.silos) for row in run.history if row.silos]
-        assert chart.data[0]["y"] == pytest.approx([size / 1e6 for size in counted])
+        counted = zip(*(getattr(row, field) for row in run.history if row.silos), strict=True)
+        assert chart.data[0]["z"] == [pytest.approx([size / 1e6 for size in silo]) for silo in counted]
     totals = {row.cells[0]: row.cells[1:] for row in table.rows}
     rows = [row for row in run.history if row.silos]
     for k, name in enumerate(rows[0].silos):
         down, up = (sum(getattr(row, f"silo_bytes_{way}")[k] for row in rows) / 1e6 for way in ("down", "up"))
         assert list(totals[name]) == [str(len(rows)), f"{down:,.2f}", f"{up:,.2f}"]
+
+
+def test_of_several_methods_the_mean_silo_is_shown(compared: Path) -> None:
+    (task,) = arrange(read_runs([compared]))
+    shown = traffic.section(task)
+    assert shown is not None
+    for chart, field in zip(shown.blocks, ("bytes_down", "bytes_up"), strict=True):
+        for line in chart.data:  # type: ignore[union-attr]
+            (method,) = [method for method in task.methods if method.label == line["name"]]
+            counted = [getattr(row, field) / 1e6 for row in method.runs[0].history if row.bytes_up]
+            assert line["y"] == pytest.approx(counted, abs=1e-6)
 
 
 def test_looking_at_a_run_changes_nothing(compared: Path, tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ def test_a_run_folder_holds_all_there_is(tmp_path: Path) -> None:
     files = tree(tmp_path / "a")
     assert files.keys() == {
         "config.toml",
+        "agreement.json",
         "metrics.jsonl",
         "environment.json",
         "checkpoints/stage1.safetensors",

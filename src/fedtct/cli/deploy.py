@@ -1,8 +1,9 @@
 """fedtct deploy: a federation across machines, on Flower: keys, the app folder, starting and checking."""
 
 import time
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +13,9 @@ from fedtct.cli.output import next_free, print_messages, print_summary
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
+
+if TYPE_CHECKING:
+    from fedtct.runs.config import RunConfig
 
 deploy = Commands(help="Across machines, on Flower. For example: fedtct deploy up")
 
@@ -141,6 +145,7 @@ def run(
     out: Annotated[Path | None, typer.Option(help="the run's new folder [as run.toml says]", metavar="DIR")] = None,
     resume: Annotated[Path | None, typer.Option(help="go on with the run in this folder", metavar="DIR")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only print what would leave a silo")] = False,
+    like: Annotated[Path | None, typer.Option(help="for --dry-run: data such as silos have", metavar="FILE")] = None,
     shape: Annotated[str, typer.Option(help="for --dry-run: the shape of a sample", metavar="C,H,W")] = "1,28,28",
     classes: Annotated[int, typer.Option(help="for --dry-run: how many classes", metavar="N")] = 10,
 ) -> None:
@@ -150,6 +155,7 @@ def run(
     fedtct deploy run app --server keys/server
     fedtct deploy run app --server keys/server --resume runs/deployed
     fedtct deploy run app --dry-run --shape 3,32,32
+    fedtct deploy run app --dry-run --like patients.csv
     """
     from fedtct.deploy import processes
     from fedtct.deploy.app_folder import RUN
@@ -157,18 +163,16 @@ def run(
 
     config, settings = read_run(app / RUN)
     if dry_run:
-        from fedtct.deploy.messages import messages
-
-        try:
-            sizes = tuple(map(int, shape.split(",")))
-        except ValueError as error:
-            raise FedtctError(f"shape must be whole numbers such as 3,32,32, not '{shape}'") from error
-        print_messages(messages(config, sizes, classes, settings.wire == "fp16"), config.promise())
+        _dry_run(app, like, shape, classes)
         return
-    folder = _folder_of_the_run(Path(settings.out), out, resume)
-    command = processes.submit(server, app, {"resume" if resume else "out": str(folder.absolute())})
+    folder = _folder_of_the_run(config, Path(settings.out), out, resume)
+    # Flower takes the app elsewhere: files of the server's in its folder are not found there.
+    files = {"test": settings.test, "init_weights": config.init_weights}
+    beside = {name: file for name, file in files.items() if file and Path(file).is_relative_to(app.absolute())}
+    command = processes.submit(server, app, {"resume" if resume else "out": str(folder.absolute())} | beside)
     screen = Screen()
-    with stoppable(screen, None, f"fedtct deploy run {app} --server {server} --resume {folder}"), screen:
+    again = f"fedtct deploy run {app} --server {server} --resume {folder}"
+    with stoppable(screen, None, again), processes.as_ctrl_c(), screen:
         screen.wait("waiting for the server and its silos")
         watcher = screen.watch(config.method, config)
         finished = processes.follow(command, server / "flwr", screen.say, watcher)
@@ -177,15 +181,34 @@ def run(
     _print_result(folder)
 
 
-def _folder_of_the_run(default: Path, out: Path | None, resume: Path | None) -> Path:
+def _dry_run(app: Path, like: Path | None, shape: str, classes: int) -> None:
+    """Print what a run would send, for data such as a file's, or made up."""
+    from fedtct.deploy.app_folder import RUN
+    from fedtct.deploy.messages import made_up, messages, some_of
+    from fedtct.deploy.server_app import read_run
+    from fedtct.importing import importable
+
+    config, settings = read_run(app / RUN)
+    try:
+        sizes = tuple(map(int, shape.split(",")))
+    except ValueError as error:
+        raise FedtctError(f"shape must be whole numbers such as 3,32,32, not '{shape}'") from error
+    x, y = some_of(like, config) if like else made_up(sizes, classes)
+    num_classes = settings.num_classes or None if like else classes
+    with importable(app):  # a model of one's own is there
+        print_messages(messages(config, x, y, num_classes, settings.wire == "fp16"), config.promise())
+
+
+def _folder_of_the_run(config: "RunConfig", default: Path, out: Path | None, resume: Path | None) -> Path:
     """The folder a run goes to or goes on in, refused here if the server would refuse it."""
-    from fedtct.runs.folder import RunFolder, free_folder
+    from fedtct.runs.folder import RunFolder, check_same, free_folder
 
     if resume is None:
         return free_folder(out or default)
     if out is not None:
         raise FedtctError(f"--resume goes on in {resume}: leave out --out")
-    return RunFolder.read(resume).path
+    check_same(resume, RunFolder.read(resume).config, asdict(config))
+    return resume
 
 
 def _print_result(folder: Path) -> None:

@@ -67,10 +67,8 @@ def run(
             _choose(first, rates, out or next_free(default_folder(first)), screen, json)
             return
         chosen = RunConfig.of(**given)
-        from fedtct.runs.folder import RunFolder
-
         path = out or next_free(default_folder(chosen))
-        _execute(RunFolder.create(path, chosen, screen.watch(chosen.method, chosen)), screen, json, engine)
+        _execute(_folders(engine).create(path, chosen, screen.watch(chosen.method, chosen)), screen, json, engine)
 
 
 def default_folder(config: RunConfig) -> Path:
@@ -79,8 +77,6 @@ def default_folder(config: RunConfig) -> Path:
 
 
 def _resume(path: Path, given: dict[str, Any], screen: Screen, json: bool, engine: str) -> None:
-    from fedtct.runs.config import ELSEWHERE
-    from fedtct.runs.folder import RunFolder
     from fedtct.runs.plan import PLAN, Plan
 
     if (path / PLAN).is_file():
@@ -88,26 +84,35 @@ def _resume(path: Path, given: dict[str, Any], screen: Screen, json: bool, engin
             raise FedtctError(f"{path} chooses between several runs: go on with it without other options")
         _carry_out(Plan.read(path, "choose"), path, True, screen, json)
         return
-    folder = RunFolder.resume(path, given)
-    if folder.config.data == ELSEWHERE:
-        raise FedtctError(f"{path} is a deployed run: fedtct deploy run app --server keys/server --resume {path}")
+    folder = _folders(engine).resume(path, given)
     if folder.finished:
         screen.say(f"{path} is finished already")
     folder.watcher = screen.watch(folder.config.method, folder.config)
     _execute(folder, screen, json, engine)
 
 
+def _folders(engine: str) -> "type[RunFolder]":
+    """The kind of run folder that an engine works in."""
+    if engine == "flower":
+        need_flower()
+        from fedtct.deploy.simulate import SimulationFolder
+
+        return SimulationFolder
+    from fedtct.runs.folder import RunFolder
+
+    return RunFolder
+
+
 def _execute(folder: "RunFolder", screen: Screen, json: bool, engine: str) -> None:
     from fedtct.runs.summary import Summary
 
     if engine == "flower":
-        need_flower()
         from fedtct.deploy.simulate import simulate as execute
     else:
         from fedtct.runs.execute import execute
     if promise := folder.config.promise():
         screen.say(promise)
-    with stoppable(screen, folder.path, f"fedtct run --resume {folder.path}"), screen:
+    with stoppable(screen, folder.path, folder.go_on), screen:
         execute(folder, look_at_run)
         screen.wait("writing the report")
         page = report_on([folder], folder.path)

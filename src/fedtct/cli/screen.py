@@ -130,6 +130,9 @@ class _Shown(Watcher):
     def count(self, doing: str, done: int, total: int) -> None:
         self.counting.setdefault(doing, self.screen.count(f"{self.name}  {doing}"))(done, total)
 
+    def warn(self, text: str) -> None:
+        self.screen.say(f"{self.name}  {text}")
+
 
 class _Lines(_Shown):
     """A line when a stage begins and ends, and every few seconds in between."""

@@ -1,5 +1,6 @@
 """A Flower app folder for a run: made from the template, to be edited and handed to Flower."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from fedtct.runs.folder import free_folder
 
 TEMPLATE = Path(__file__).with_name("template")
 RUN = Path("fedtct_app") / "run.toml"
+SILOS = re.compile(r"^silos = \d+ *(?=#)", re.MULTILINE)
 
 
 def make_app(folder: Path, silos: int = 3) -> Path:
@@ -17,5 +19,5 @@ def make_app(folder: Path, silos: int = 3) -> Path:
     folder = free_folder(folder)
     shutil.copytree(TEMPLATE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     settings = (folder / RUN).read_text(encoding="utf-8")
-    (folder / RUN).write_text(settings.replace("silos = 3 ", f"silos = {silos:<2}"), encoding="utf-8")
+    (folder / RUN).write_text(SILOS.sub(f"silos = {silos}".ljust(25), settings), encoding="utf-8")
     return folder

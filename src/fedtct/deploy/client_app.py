@@ -13,6 +13,7 @@ from flwr.app import Context
 from flwr.app import Message as FlowerMessage
 from flwr.clientapp import ClientApp
 
+import fedtct
 from fedtct.deploy.cache import RunCache
 from fedtct.deploy.local_dp import with_flowers_noise
 from fedtct.deploy.silo_config import SiloConfig
@@ -26,6 +27,7 @@ from fedtct.federation.wire import (
     REMEMBERED,
     SILO,
     UNPREPARED,
+    VERSION,
     Envelope,
     pack,
     unpack,
@@ -81,7 +83,7 @@ def deployed_silo(context: Context) -> Seat:
 
 def reply(message: FlowerMessage, context: Context, seat: Seat) -> Any:
     """The answer to a message, or what went wrong in words; what a stranger's error says stays in the silo's log."""
-    own: dict[str, Any] = {SILO: seat.name}
+    own: dict[str, Any] = {SILO: seat.name, VERSION: fedtct.__version__}
     half = False
     try:
         question, rest = unpack(message.content)

@@ -25,6 +25,10 @@ class Speaker(Watcher):
         """A silo has replied."""
         _write("reply", question, done, total)
 
+    def warn(self, text: str) -> None:
+        """A line for people."""
+        say(text)
+
     def record(self, row: Row) -> None:
         """A row is complete; what it says of single silos is left out, there may be many."""
         plain = strict(as_plain(row))

@@ -1,76 +1,85 @@
-"""What will leave a silo: every message of a run with its arrays and bytes, found by running it on made-up data."""
+"""What will leave a silo: every message of a run with its arrays and bytes, found by running a round of it here."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+import fedtct
+from fedtct.agreement import LABELS, NAMES, NUMBERS
+from fedtct.data.samples import as_samples, take
+from fedtct.data.sources import read_samples
 from fedtct.federation.local import LocalFederation
-from fedtct.federation.wire import REMEMBERED, Envelope, pack, seal, weigh
+from fedtct.federation.sizes import sent_bytes
+from fedtct.federation.wire import OWN_MODEL, REMEMBERED, SILO, VERSION, Envelope, pack, seal
 from fedtct.least_squares import RidgePath, Sums
+from fedtct.models import NetworkSpec
 from fedtct.runs.config import RunConfig
 from fedtct.silo import Message, Silo
 from fedtct.stage2 import Ridge
 from fedtct.tangent import Normaliser
 from fedtct.tct import TCT
 
+MOST_SAMPLES = 200  # of a file: they show what is sent as well as all of them
+RIGHT = "how many samples the model gets right here, and its loss; of numbers, their sum and their sum of squares too"
 REVEALS = {
-    "describe": "how many samples, which labels, the mean and spread of pixels",
     "train": "weights trained here: of few samples, some can be inferred",
-    "evaluate": "how many samples the model classifies rightly here",
+    "evaluate": RIGHT,
     "moments": "mean and variance of each feature here",
     "normalise": "one number: the largest eigenvalue",
-    "regress": "a linear model trained here",
-    "rate": "how many samples the linear model classifies rightly here",
-    "assess": "how many samples linear models classify rightly here",
+    "regress": "a linear model trained here: of few samples, some can be inferred",
+    "rate": RIGHT,
+    "assess": RIGHT,
     "calibrate": "the loss on held-out samples at many temperatures",
-    "sums": "the covariance of features, and the sum of features of each class",
+    "sums": "the covariance of features, and their sum in each class or their product with the numbers to learn",
 }
 PRIVATE = {
     "describe": "how many samples of which shape",
     "train": "weights trained here, clipped and noised: as much as ε says",
     "sums": "the same, noised: as much as ε says",
 }
+OF_THE_SAMPLES = {
+    "pixels": "the mean and spread of the pixels of each channel",
+    "int64": "the smallest and the largest number",
+    "table": "of each column its name, how many values are missing, and their mean and spread or which texts occur",
+}
+OF_THE_ANSWERS = {
+    LABELS: "which labels occur",
+    NAMES: "the names of the classes that occur",
+    NUMBERS: "the mean and spread of what is to be learnt",
+}
 
 
 class Line(NamedTuple):
-    """A question of a run: how often it is asked, what it brings and what goes back."""
+    """A question of a run: how often it is asked, what it brings and what goes back, and what that reveals."""
 
     question: str
     times: int
-    down: dict[str, Tensor]
-    up: dict[str, Tensor]
+    down: Message
+    up: Message
     bytes_down: int
     bytes_up: int
-
-    noise: float = 0.0
-
-    @property
-    def reveals(self) -> str:
-        """What a reply can tell of the silo's data."""
-        if self.noise:
-            return PRIVATE.get(self.question, REVEALS[self.question])
-        return REVEALS[self.question]
+    reveals: str
 
 
-def messages(config: RunConfig, shape: tuple[int, ...], num_classes: int, half: bool = False) -> list[Line]:
-    """The messages of a run for silos with such samples: pixels if they have channels, height and width."""
+def messages(config: RunConfig, x: Any, y: Any, num_classes: int | None, half: bool = False) -> list[Line]:
+    """The messages of a run for silos with such samples."""
     short = replace(config, rounds=tuple(min(1, n) for n in config.rounds), local_epochs=1, patience=0, device="cpu")
-    silos = [Silo(*samples(shape, num_classes), holdout=0.5) for _ in range(2)]
-    recorder = _Recorder(silos, half)
+    recorder = _Recorder([Silo(x, y, holdout=0.5) for _ in range(2)], half)
     method = short.build(num_classes)
     if isinstance(method, TCT) and isinstance(method.stage2, Ridge):
         method = replace(method, stage2=_Unsolved(**vars(method.stage2)))
     method.fit(recorder)
     times = dict(zip(("train", "regress"), config.rounds, strict=False))
-    lines = recorder.lines.values()
-    return [line._replace(times=times.get(line.question, 1), noise=config.noise) for line in lines]
+    return [line._replace(times=times.get(line.question, 1)) for line in recorder.lines.values()]
 
 
-def samples(shape: tuple[int, ...], num_classes: int) -> tuple[Tensor, Tensor]:
-    """Noise with every label on it."""
+def made_up(shape: tuple[int, ...], num_classes: int) -> tuple[Tensor, Tensor]:
+    """Noise with every label on it: pixels if there are channels, height and width."""
     y = torch.arange(num_classes).repeat(4)
     noise = torch.Generator().manual_seed(0)
     if len(shape) == 3:
@@ -78,11 +87,18 @@ def samples(shape: tuple[int, ...], num_classes: int) -> tuple[Tensor, Tensor]:
     return torch.randn(len(y), *shape, generator=noise), y
 
 
+def some_of(file: Path, config: RunConfig) -> tuple[Any, Any]:
+    """Samples of a file such as silos have."""
+    x, y = as_samples(*read_samples(file, config.target, config.task, config.image_size), str(file))
+    chosen = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))[:MOST_SAMPLES].sort().values
+    return take(x, chosen), take(y, chosen)
+
+
 def rows(lines: list[Line]) -> Iterator[tuple[str, ...]]:
-    """A row of text for every message: question, times, direction, arrays, bytes."""
+    """A row of text for every message: question, times, direction, what is in it, bytes."""
     for line in lines:
-        for way, arrays, size in (("down", line.down, line.bytes_down), ("up", line.up, line.bytes_up)):
-            listed = ", ".join(f"{name} {_shape(array)}" for name, array in arrays.items()) or "numbers only"
+        for way, message, size in (("down", line.down, line.bytes_down), ("up", line.up, line.bytes_up)):
+            listed = ", ".join(_form(name, value) for name, value in message.items()) or "nothing"
             yield line.question, f"{line.times:,}", way, listed, f"{size:,}"
 
 
@@ -100,24 +116,38 @@ class _Recorder(LocalFederation):
 
     def __init__(self, silos: list[Silo], half: bool) -> None:
         super().__init__(silos, "cpu")
-        self.half = half
+        self.half, self.network = half, ""
         self.lines: dict[str, Line] = {}
+
+    def use(self, spec: NetworkSpec) -> None:
+        super().use(spec)
+        self.network = json.dumps(spec.record() | {OWN_MODEL: ""})
 
     def deliver(self, question: str, message: Message) -> list[Message]:
         replies = super().deliver(question, message)
-        own = seal(Envelope(question, "0" * 16))
-        half = self.half and question in REMEMBERED
-        down, up = pack(message, own, half), pack(replies[0], {}, half)
-        self.lines.setdefault(
-            question, Line(question, 1, _arrays(message), _arrays(replies[0]), weigh(down), weigh(up))
-        )
+        if question not in self.lines:
+            half = self.half and question in REMEMBERED
+            own = seal(Envelope(question, "0" * 16, network=self.network)) | {VERSION: fedtct.__version__}
+            down, up = pack(message, own, half), pack(replies[0], {SILO: "silo"}, half)
+            revealed = _revealed(question, message, replies[0])
+            self.lines[question] = Line(question, 1, message, replies[0], sent_bytes(down), sent_bytes(up), revealed)
         return replies
 
 
-def _arrays(message: Message) -> dict[str, Tensor]:
-    return {name: value for name, value in message.items() if isinstance(value, Tensor)}
+def _revealed(question: str, message: Message, reply: Message) -> str:
+    """What a reply can tell of the silo's data."""
+    if message.get("noise") or message.get("private"):
+        return PRIVATE[question]
+    if question != "describe":
+        return REVEALS[question]
+    parts = ("how many samples", OF_THE_SAMPLES.get(reply["kind"], ""), OF_THE_ANSWERS[reply["answers"]])
+    return "; ".join(part for part in parts if part)
 
 
-def _shape(array: Tensor) -> str:
-    kind = str(array.dtype).removeprefix("torch.")
-    return f"{kind}[{'×'.join(map(str, array.shape))}]"
+def _form(name: str, value: Any) -> str:
+    """A name with the kind and size of what it stands for, if that is no single number."""
+    if isinstance(value, str):
+        return f"{name} text[{len(value)}]"
+    if not isinstance(value, Tensor):
+        return name
+    return f"{name} {str(value.dtype).removeprefix('torch.')}[{'×'.join(map(str, value.shape))}]"

@@ -4,7 +4,7 @@ import json
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from fedtct.report.page.write import REPORT
 from fedtct.runs.config import ELSEWHERE, OWN, RunConfig, check_names, parse_toml
 from fedtct.runs.findings import CLASSES, confusion
 from fedtct.runs.folder import RunFolder, write_text
+from fedtct.runs.watcher import Watcher
 from fedtct.tasks import Regression
 
 KEY, SILOS = "flower-run", "silos.jsonl"
@@ -40,7 +41,7 @@ class ServerConfig:
     grace: float = -1.0  # seconds for the others once min_silos have answered; -1: all of round_timeout
     wire: str = "fp32"  # or fp16: half the bytes
     num_classes: int = 0  # 0: the largest label at the silos and one
-    test: str = ""  # a file on the server, as silos have them, scored after every round
+    test: str = ""  # a file on the server, as silos have them, scored after every round; in the app folder, if relative
 
     def __post_init__(self) -> None:
         if self.wire not in ("fp32", "fp16"):
@@ -59,11 +60,14 @@ class ServerConfig:
 
 
 def read_run(path: Path, overrides: Mapping[str, Any] | None = None) -> tuple[RunConfig, ServerConfig]:
-    """The run that a file describes; ``overrides`` are settings of either kind."""
+    """The run that the run.toml of an app folder describes; ``overrides`` are settings of either kind."""
     values = parse_toml(path)
     known = {spec.name for spec in fields(ServerConfig)}
     server = values.pop("server", {}) | {k: v for k, v in (overrides or {}).items() if k in known}
     run = values | {k: v for k, v in (overrides or {}).items() if k not in known}
+    for table, name in ((server, "test"), (run, "init_weights")):
+        if table.get(name):  # a path that is not absolute is relative to the app folder
+            table[name] = str(path.absolute().parents[1] / str(table[name]))
     if unknown := set(server) - known:
         raise FedtctError(f"{path}: [server] has an unknown setting '{min(unknown)}': known are {', '.join(known)}")
     check_names(run, str(path))
@@ -78,33 +82,38 @@ def read_run(path: Path, overrides: Mapping[str, Any] | None = None) -> tuple[Ru
 class ServerFolder(RunFolder):
     """A run folder that is saved after every round, with the name silos know the run by and who answered what."""
 
-    def key(self) -> str:
-        """The run's name in the silos' caches: a resumed run finds them again."""
-        file = self.path / KEY
-        if file.is_file():
-            return file.read_text().strip()
-        self._key = getattr(self, "_key", secrets.token_hex(8))
-        return self._key
+    engine = "fedtct deploy run APP"
+    lock_patience = 30.0  # an app whose server was killed ends a few seconds later
+
+    def __init__(self, path: Path, config: RunConfig, watcher: Watcher | None = None) -> None:
+        super().__init__(path, config, watcher)
+        file = path / KEY
+        # The run's name in the silos' caches: a resumed run finds them again.
+        self.key = file.read_text().strip() if file.is_file() else secrets.token_hex(8)
+        self._early: list[str] = []  # what was noted before there was a folder
 
     def begin(self, stage: str, rounds: int, done: int) -> None:
         """Open the folder; the run's name is kept from then on."""
         super().begin(stage, rounds, done)
-        write_text(self.path / KEY, self.key())
+        write_text(self.path / KEY, self.key)
+        self._write_notes()
 
-    def save(self, stage: str, checkpoint: Checkpoint) -> None:
-        """Every round: a round across machines takes longer than a checkpoint."""
-        self._next_save = 0.0
-        super().save(stage, checkpoint)
+    def due(self, stage: str, checkpoint: Checkpoint) -> bool:
+        """Every round: silos remember no more than two, and one across machines takes longer than a checkpoint."""
+        return True
 
     def note(self, record: dict[str, Any]) -> None:
         """Who answered a question, with how many bytes, and who did not and why."""
-        for silo, reason in record["missing"].items():
-            say(f"{silo} did not answer '{record['question']}': {reason}")
         for silo in record["forgot"]:
             say(f"{silo} has lost what it remembered of earlier rounds: its cache was removed or damaged")
-        if self.path.is_dir():
-            with (self.path / SILOS).open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"time": round(time.time(), 3)} | record) + "\n")
+        self._early.append(json.dumps({"time": round(time.time(), 3)} | record) + "\n")
+        if (self.path / KEY).is_file():
+            self._write_notes()
+
+    def _write_notes(self) -> None:
+        with (self.path / SILOS).open("a", encoding="utf-8") as file:
+            file.writelines(self._early)
+        self._early.clear()
 
 
 def server_app(settings: Path) -> ServerApp:
@@ -126,22 +135,25 @@ def server_app(settings: Path) -> ServerApp:
 
 
 def serve(grid: Grid, config: RunConfig, server: ServerConfig, resume: str = "") -> Fit:
-    """Run from the beginning, or from where a stopped run's folder stands."""
+    """Run from the beginning, or from where a stopped run's folder stands, which must be one of the same settings.
+
+    When a round counts may be another matter by then: what is in [server] is as it is now.
+    """
     if resume:
-        folder = ServerFolder.resume(resume, watcher=Speaker())
+        folder = ServerFolder.resume(resume, asdict(config), Speaker())
     else:
         folder = ServerFolder.create(server.out, config, Speaker())
-    assert isinstance(folder, ServerFolder)
     config = folder.config
     own_model = config.model if is_function_name(config.model) else ""
-    federation = FlowerFederation(grid, folder.key(), server.terms(config.silos), folder.note, own_model)
+    watcher, terms = folder.watcher, server.terms(config.silos)
+    federation = FlowerFederation(grid, folder.key, terms, folder.note, own_model, watcher.warn)
     if folder.finished:
         federation.close()  # it may have ended before silos heard of it
         say(f"finished already: everything is in {folder.path}")
         return folder.fit()
     if promise := config.promise():
         say(promise)
-    federation.on_reply = folder.watcher.reply
+    federation.on_reply = watcher.reply
     test = test_data(server, config)
     fit = config.build(server.num_classes or None).fit(federation, test=test, journal=folder)
     if test is not None and not isinstance(fit.model.spec.task, Regression):

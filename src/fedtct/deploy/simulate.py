@@ -7,6 +7,7 @@ import tomllib
 from functools import lru_cache
 from pathlib import Path
 
+import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
@@ -16,12 +17,29 @@ from fedtct.deploy.processes import QUIET
 from fedtct.errors import FedtctError
 from fedtct.federation.exchange import Terms
 from fedtct.federation.flower import FlowerFederation
+from fedtct.history import Checkpoint
 from fedtct.importing import is_function_name
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Job, Look, prepare
 from fedtct.runs.folder import RunFolder
 
 CACHE_BYTES = 10**12  # the disk is the bound: a simulation's silos share it
+WAIT_SECONDS = 30.0  # for a silo whose process Ray ended to answer after all
+
+
+class SimulationFolder(RunFolder):
+    """A run folder that is saved after every round: silos remember no more than two."""
+
+    engine = "fedtct run --engine flower"
+
+    def due(self, stage: str, checkpoint: Checkpoint) -> bool:
+        """Every round."""
+        return True
+
+    @property
+    def device(self) -> torch.device:
+        """Silos may have GPUs, the server averages."""
+        return torch.device("cpu")
 
 
 def simulate(folder: RunFolder, look: Look | None = None) -> Fit:
@@ -40,9 +58,9 @@ def simulate(folder: RunFolder, look: Look | None = None) -> Fit:
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
-        terms = Terms(config.silos, config.silos, 24 * 3600.0)
+        terms = Terms(config.silos, config.silos, 24 * 3600.0, wait=WAIT_SECONDS)
         own_model = config.model if is_function_name(config.model) else ""
-        federation = FlowerFederation(grid, "simulation", terms, own_model=own_model)
+        federation = FlowerFederation(grid, "simulation", terms, own_model=own_model, warn=folder.watcher.warn)
         federation.on_reply = folder.watcher.reply
         done.append(config.build(job.data.num_classes or None).fit(federation, test=job.data.test, journal=folder))
         federation.close()
@@ -77,8 +95,6 @@ def _job(settings: str) -> tuple[Job, str]:
 
 def gpu_share(config: RunConfig) -> float:
     """The part of a GPU that a silo takes while it works: an even one, if there is a GPU."""
-    import torch
-
     if config.device == "cpu" or not torch.cuda.is_available():
         return 0.0
     return torch.cuda.device_count() / (os.cpu_count() or 1)

@@ -88,6 +88,9 @@ class Federation(ABC):
         """What the silos are called, in their order."""
         return [f"silo {index}" for index in range(len(self))]
 
+    def expect(self, silos: Mapping[str, int]) -> None:  # noqa: B027 (silos of this process are all there)
+        """Who took part when the run began, with how many samples: they keep their places, those missing now too."""
+
     @abstractmethod
     def use(self, spec: NetworkSpec) -> None:
         """Tell the silos which network they will work with."""

@@ -37,10 +37,6 @@ class Exchange:
     down: dict[str, int] = field(default_factory=dict)
     up: dict[str, int] = field(default_factory=dict)
 
-    def fail(self, silo: str, reason: str) -> None:
-        """A silo tells that it cannot answer."""
-        self.failures[silo] = self.stated[silo] = reason
-
     def then(self, later: "Exchange") -> "Exchange":
         """Both together; a silo that answered has not failed."""
         replies = self.replies | later.replies

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,11 +10,14 @@ from flwr.app import Message as FlowerMessage
 from flwr.serverapp import Grid
 from torch import Tensor
 
+import fedtct
 from fedtct.agreement import misfit
 from fedtct.errors import FedtctError
 from fedtct.federation.base import Cost, Federation, Replies
+from fedtct.federation.checks import flaw
 from fedtct.federation.exchange import Exchange, Terms
 from fedtct.federation.roster import Roster
+from fedtct.federation.sizes import sent_bytes
 from fedtct.federation.wire import (
     ERROR,
     FORGET,
@@ -24,11 +27,11 @@ from fedtct.federation.wire import (
     REMEMBERED,
     SILO,
     UNPREPARED,
+    VERSION,
     Envelope,
     pack,
     seal,
     unpack,
-    weigh,
 )
 from fedtct.models import NetworkSpec
 from fedtct.seeds import digest
@@ -41,7 +44,8 @@ NEVER = -1
 class FlowerFederation(Federation):
     """Silos behind a Flower grid. A round takes those that answer; ``note`` is told who did, who did not and why.
 
-    ``own_model`` is the module:function that makes the model, on every machine, where it is no name of fedtct's.
+    ``warn`` is told of a silo that does not answer as soon as that is known. ``own_model`` is the module:function that
+    makes the model, on every machine, where it is no name of fedtct's.
     """
 
     def __init__(
@@ -51,8 +55,10 @@ class FlowerFederation(Federation):
         terms: Terms,
         note: Callable[[dict[str, Any]], None] = lambda record: None,
         own_model: str = "",
+        warn: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.grid, self.run, self.terms, self.note, self.own_model = grid, run, terms, note, own_model
+        self.warn = warn
         self.roster = Roster()
         self._describe: Message = {}  # how silos are asked what they hold
         self._spec: NetworkSpec | None = None
@@ -63,9 +69,15 @@ class FlowerFederation(Federation):
         self._since = 0  # what silos remember of rounds before this one no longer holds
         self._counted: dict[str, int] = {}  # the last round that a silo took part in
         self._answered: set[str] = set()  # who did, when last asked
+        self._told: set[tuple[str, str]] = set()  # the failures that were warned of since
 
     def __len__(self) -> int:
         return len(self.roster.seats)
+
+    def expect(self, silos: Mapping[str, int]) -> None:
+        """Those who began the run keep their seats."""
+        self.roster.samples = dict(silos) | self.roster.samples
+        self.roster.seat(self.roster.seats, {name: seat for seat, name in enumerate(silos)})
 
     def use(self, spec: NetworkSpec) -> None:
         """The network goes out with every question: the process that answers knows nothing yet."""
@@ -108,6 +120,7 @@ class FlowerFederation(Federation):
         self.roster.seat(self.roster.seats, _under("seat/", values) or self.roster.seats)
 
     def _round(self, question: str, message: Message) -> Exchange:
+        self._told.clear()
         if question == "describe":
             self._describe = message
             return self._gather()
@@ -123,21 +136,21 @@ class FlowerFederation(Federation):
 
     def _gather(self) -> Exchange:
         """Wait for as many silos as there should be, ask what they hold and give them seats."""
-        deadline, found = time.monotonic() + self.terms.wait, Exchange()
+        start, found = time.monotonic(), Exchange()
         self.roster.forget_names()
         while len(found.replies) < self.terms.silos:
             self.roster.see(self.grid.get_node_ids())
             found = found.then(self._exchange("describe", self._describe, self.roster.strangers()))
-            if found.stated or time.monotonic() > deadline:
+            if found.stated or time.monotonic() > start + self.terms.wait:
                 break
             if len(found.replies) < self.terms.silos:
                 time.sleep(PAUSE_SECONDS)
+        self._record("describe", found, time.monotonic() - start)
         if found.stated:  # what a silo says about itself now will not change: better stop than train without it
             raise FedtctError("; ".join(f"{silo}: {reason}" for silo, reason in found.stated.items()))
         self._check_count("describe", found)
         self.roster.seat(found.replies, {})
         self._answered = set(found.replies)
-        self._record("describe", found, 0.0)
         found.replies = {name: reply | {"name": name} for name, reply in found.replies.items()}
         return found
 
@@ -148,8 +161,9 @@ class FlowerFederation(Federation):
             arrived = self._exchange("describe", self._describe, strangers)
             for name, reply in arrived.replies.items():
                 assert self._spec is not None
-                if reason := misfit(reply, self._spec):
-                    arrived.failures[name] = reason
+                spec = self._spec
+                if reason := misfit(reply, spec.inputs, spec.task, spec.num_classes):
+                    self._fail(arrived, name, "describe", reason)
                     self.roster.refuse(name)
             self.roster.seat(arrived.replies.keys() - arrived.failures.keys(), self.roster.seats)
             self._record("describe", arrived, 0.0)
@@ -158,23 +172,28 @@ class FlowerFederation(Federation):
     # Asking
 
     def _collect(self, question: str, message: Message) -> Exchange:
-        """Replies of at least ``min_silos`` silos; while there are fewer the others are asked again."""
-        start, done = time.monotonic(), Exchange()
+        """Replies of at least ``min_silos`` silos; while there are fewer the others are asked again.
+
+        But for those that told why they cannot answer: asked again, they would tell the same.
+        """
+        start, end, done = time.monotonic(), 0.0, Exchange()
         while True:
-            nodes = [node for node in self._nodes() if self.roster.name(node) not in done.replies]
+            settled = done.replies.keys() | done.stated.keys()
+            nodes = [node for node in self._nodes() if self.roster.name(node) not in settled]
             enough = self.terms.min_silos - len(done.replies)
             if question in PREPARATION:  # statistics are taken once and hold for all: late is better than left out
                 enough = max(enough, sum(self.roster.name(node) in self._answered for node in nodes))
             done = done.then(self._ask_prepared(question, message, nodes, enough))
-            if len(done.replies) >= self.terms.min_silos:
+            for name in self.roster.seats.keys() - done.replies.keys() - done.failures.keys():
+                self._fail(done, name, question, "not connected")
+            end = end or time.monotonic() + self.terms.wait
+            hopeless = len(self.roster.seats.keys() - done.stated.keys()) < self.terms.min_silos
+            if len(done.replies) >= self.terms.min_silos or hopeless or time.monotonic() > end:
                 break
-            if time.monotonic() > start + self.terms.wait + self.terms.round_timeout:
-                self._check_count(question, done)
             time.sleep(PAUSE_SECONDS)
-        for name in self.roster.seats.keys() - done.replies.keys() - done.failures.keys():
-            done.failures[name] = "not connected"
         self._answered = set(done.replies)
         self._record(question, done, time.monotonic() - start)
+        self._check_count(question, done)
         return done
 
     def _ask_prepared(self, question: str, message: Message, nodes: list[int], enough: int) -> Exchange:
@@ -185,7 +204,11 @@ class FlowerFederation(Federation):
         for earlier in PREPARATION:
             if earlier in self._prepared and earlier != question:
                 done = done.then(self._exchange(earlier, self._prepared[earlier], again).without_replies())
-        return done.then(self._exchange(question, message, again))
+        last = self._exchange(question, message, again)
+        for name in map(self.roster.name, last.unprepared):
+            reason = done.failures.get(name, "it has no features, though it was told how to build them")
+            self._fail(last, name, question, reason)
+        return done.then(last)
 
     def _exchange(self, question: str, message: Message, nodes: Sequence[int], enough: int | None = None) -> Exchange:
         """Send a question to nodes and take in what they reply in time; after ``enough`` answers time is short."""
@@ -194,12 +217,14 @@ class FlowerFederation(Federation):
         pushed = self.grid.push_messages(sent) if sent else []
         pending = {key: node for key, node in zip(pushed, nodes, strict=False) if key}
         for node, content in zip(nodes, sent, strict=True):
-            done.down[self.roster.name(node)] = weigh(content.content)
+            done.down[self.roster.name(node)] = sent_bytes(content.content)
+            if node not in pending.values():
+                self._fail(done, self.roster.name(node), question, "Flower did not take the question: its log says why")
         start, end = time.monotonic(), time.monotonic() + terms.round_timeout
         while pending and time.monotonic() < end:
             arrived = list(self.grid.pull_messages(list(pending)))
             for reply in arrived:
-                self._take(done, pending.pop(reply.metadata.reply_to_message_id), reply, question)
+                self._take(done, pending.pop(reply.metadata.reply_to_message_id), reply, question, message)
                 if self.on_reply and question != FORGET:
                     self.on_reply(question, len(done.replies), len(nodes))
             if terms.grace is not None and enough is not None and arrived and len(done.replies) >= enough:
@@ -207,7 +232,8 @@ class FlowerFederation(Federation):
             if pending and not arrived:
                 time.sleep(POLL_SECONDS)
         late = f"no answer within {round(time.monotonic() - start, 1):g} s"
-        done.failures |= {self.roster.name(node): late for node in pending.values()}
+        for node in pending.values():
+            self._fail(done, self.roster.name(node), question, late)
         return done
 
     def _question(self, question: str, message: Message, node: int) -> FlowerMessage:
@@ -224,29 +250,62 @@ class FlowerFederation(Federation):
             features=self._tags["normalise"],
             half=self.terms.half and question in REMEMBERED,
         )
-        content = pack(message, seal(envelope), envelope.half)
+        content = pack(message, seal(envelope) | {VERSION: fedtct.__version__}, envelope.half)
         kind = "train" if question == "train" else "query"
         return FlowerMessage(content, node, kind, ttl=self.terms.round_timeout)
 
-    def _take(self, done: Exchange, node: int, reply: FlowerMessage, question: str) -> None:
+    def _take(self, done: Exchange, node: int, reply: FlowerMessage, question: str, asked: Message) -> None:
         """Sort a reply in: an answer, a silo that must be prepared first, or a failure."""
         called = self.roster.name(node)
         if reply.has_error():
-            done.failures[called] = f"Flower says: {reply.error.reason or reply.error.code}"
+            self._fail(done, called, question, f"Flower says: {reply.error.reason or reply.error.code}")
             return
-        message, own = unpack(reply.content)
-        name = own[SILO]
-        introduces = question == "describe" and ERROR not in own
-        if introduces and (reason := self.roster.introduce(node, name, message["n"])):
-            own[ERROR] = reason
-        done.down[name], done.up[name] = done.down.pop(called, 0), weigh(reply.content)
-        if own.get(UNPREPARED):
+        try:
+            message, own = unpack(reply.content)
+            name = str(own[SILO])
+        except Exception as error:  # whatever it is that a silo sent
+            reason = f"its reply cannot be read ({type(error).__name__}): does it run fedtct {fedtct.__version__}?"
+            self._fail(done, called, question, reason, stated=True)
+            return
+        reason = self._objection(node, question, asked, message, own)
+        if question != "describe":
+            name = called
+        elif reason and self.roster.taken(name, node):
+            name = f"{name} ({called})"
+        done.down[name], done.up[name] = done.down.pop(called, 0), sent_bytes(reply.content)
+        if reason:
+            self._fail(done, name, question, reason, stated=True)
+        elif own.get(UNPREPARED):
             done.unprepared.append(node)
-        elif ERROR in own:
-            done.fail(name if name not in done.replies else f"{name} ({called})", own[ERROR])
         else:
             done.replies[name] = message
             done.forgot |= {name} if own.get(FORGOT) else set()
+
+    def _objection(self, node: int, question: str, asked: Message, message: Message, own: dict[str, Any]) -> str:
+        """Why a reply is no answer, as the silo says or as is found here; empty if it is one.
+
+        Once a silo has said who it is, its node answers for no other.
+        """
+        name, called = str(own[SILO]), self.roster.name(node)
+        if (version := own.get(VERSION, "of an older version")) != fedtct.__version__:
+            return f"it runs fedtct {version}, the server {fedtct.__version__}: they must be the same"
+        if question != "describe" and name != called:
+            return f"it calls itself '{name}' now: a silo keeps its name for the whole run"
+        if ERROR in own or own.get(UNPREPARED):
+            return str(own.get(ERROR, ""))
+        outputs = self._spec.num_classes if self._spec else 0
+        if reason := flaw(question, asked, message, outputs):
+            return reason
+        return self.roster.introduce(node, name, message["n"]) if question == "describe" else ""
+
+    def _fail(self, done: Exchange, silo: str, question: str, reason: str, stated: bool = False) -> None:
+        """A silo does not answer, or states why it cannot. It is said at once: the others may take their time."""
+        done.failures[silo] = reason
+        if stated:
+            done.stated[silo] = reason
+        if (silo, reason) not in self._told:
+            self._told.add((silo, reason))
+            self.warn(f"{silo} did not answer '{question}': {reason}")
 
     def _check_count(self, question: str, done: Exchange) -> None:
         least = self.terms.min_silos

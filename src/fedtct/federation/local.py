@@ -81,6 +81,10 @@ class LocalFederation(Federation):
         for silo in self.silos:
             silo.memory = {}
         for key, value in snapshot.items():
+            if key.count("/") != 2:
+                raise FedtctError(
+                    "this run's silos keep their memory themselves: go on with the engine it was begun with"
+                )
             index, stage, name = key.split("/")
             self.silos[int(index)].memory.setdefault(stage, {})[name] = value.to(self.device)
 

@@ -30,9 +30,13 @@ class Roster:
         """Connected nodes of silos that have a seat."""
         return [node for node in self._connected if self._names.get(node) in self.seats]
 
+    def taken(self, name: str, node: int) -> bool:
+        """Whether another node that is there has this name."""
+        return any(other == name and n != node and n in self._connected for n, other in self._names.items())
+
     def introduce(self, node: int, name: str, samples: int) -> str:
         """A node says which silo it is; returns why that cannot be, if it cannot."""
-        if any(other == name and n != node and n in self._connected for n, other in self._names.items()):
+        if self.taken(name, node):
             return "another silo has this name: every silo needs one of its own"
         # A silo that restarted may be a new node: the old one is gone.
         self._names = {n: other for n, other in self._names.items() if other != name} | {node: name}

@@ -1,6 +1,5 @@
 """The form in which messages travel over Flower: one record of arrays, one of plain values, nothing that can run."""
 
-import json
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -12,6 +11,7 @@ from fedtct.silo import Message
 
 ARRAYS, CONFIG, OWN = "arrays", "config", "fedtct."
 SILO, ERROR, UNPREPARED = OWN + "silo", OWN + "error", OWN + "unprepared"
+VERSION = OWN + "version"  # of fedtct, beside the envelope of every question and in every reply
 FORGOT = OWN + "forgot"  # the silo should remember a round and does not: its answer begins from nothing
 PREPARATION = ("moments", "normalise")  # questions that leave features in a silo
 REMEMBERED = ("train", "regress")  # questions of every round, after which a silo's memory may have changed
@@ -71,9 +71,3 @@ def seal(envelope: Envelope) -> dict[str, Any]:
 def unseal(own: dict[str, Any]) -> Envelope:
     """The envelope of a question."""
     return Envelope(**{spec.name: own[OWN + spec.name] for spec in fields(Envelope)})
-
-
-def weigh(content: RecordDict) -> int:
-    """Bytes of a message as it is handed to Flower: its serialised arrays and its configuration."""
-    arrays = sum(len(a.data) + len(k) for record in content.array_records.values() for k, a in record.items())
-    return arrays + sum(len(json.dumps(dict(record))) for record in content.config_records.values())

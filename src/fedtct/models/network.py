@@ -54,6 +54,28 @@ class InputSpec:
             raise FedtctError(f"{whose}: samples are {x.dtype}, expected {self.dtype} as in training")
         return x
 
+    def record(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "shape": list(self.shape),
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "mean": list(self.mean),
+            "std": list(self.std),
+            "table": self.table and self.table.record(),
+        }
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> "InputSpec":
+        """What ``record`` told."""
+        table = record.get("table")
+        return cls(
+            tuple(record["shape"]),
+            getattr(torch, record["dtype"]),
+            tuple(record["mean"]),
+            tuple(record["std"]),
+            TableCode.from_record(table) if table else None,
+        )
+
 
 @dataclass(frozen=True)
 class NetworkSpec:
@@ -79,29 +101,16 @@ class NetworkSpec:
             "num_classes": self.num_classes,
             "head": self.head,
             "stem": self.stem,
-            "inputs": {
-                "shape": list(self.inputs.shape),
-                "dtype": str(self.inputs.dtype).removeprefix("torch."),
-                "mean": list(self.inputs.mean),
-                "std": list(self.inputs.std),
-                "table": self.inputs.table and self.inputs.table.record(),
-            },
+            "inputs": self.inputs.record(),
             "task": self.task.record(),
         }
 
     @classmethod
     def from_record(cls, record: dict[str, Any], model: str | nn.Module | None = None) -> "NetworkSpec":
         """What ``record`` told; ``model`` stands in for one that is no name."""
-        inputs, table = record["inputs"], record["inputs"].get("table")
         return cls(
             model if model is not None else record["model"],
-            InputSpec(
-                tuple(inputs["shape"]),
-                getattr(torch, inputs["dtype"]),
-                tuple(inputs["mean"]),
-                tuple(inputs["std"]),
-                TableCode.from_record(table) if table else None,
-            ),
+            InputSpec.from_record(record["inputs"]),
             record["num_classes"],
             record["head"],
             record["stem"],

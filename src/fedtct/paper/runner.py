@@ -66,20 +66,25 @@ class PaperRun(RunFolder):
 
     def save(self, stage: str, checkpoint: Checkpoint) -> None:
         """Keep what is needed later, and stop when it is time to."""
-        late = time.monotonic() > self.deadline
-        pause = stage == "stage1" and checkpoint.round == self.pause_at
         if stage == "stage1" and checkpoint.round in self.keep:
             # Before the checkpoint: a run that is stopped between the two must come here again.
             weights = {name: checkpoint.state[name] for name in Weights._fields}
             path = self.path / KEPT.format(checkpoint.round)
             write_checkpoint(path, Checkpoint(checkpoint.round, weights, checkpoint.cost), rows=0)
-        if late or pause:
-            self._next_save = 0.0
+        pause, late = self._pauses(stage, checkpoint), time.monotonic() > self.deadline
         super().save(stage, checkpoint)
         if pause:
             raise _Pause
         if late and not checkpoint.finished:
             raise OutOfTime
+
+    def due(self, stage: str, checkpoint: Checkpoint) -> bool:
+        """What the run stops at is saved."""
+        late = time.monotonic() > self.deadline
+        return late or self._pauses(stage, checkpoint) or super().due(stage, checkpoint)
+
+    def _pauses(self, stage: str, checkpoint: Checkpoint) -> bool:
+        return stage == "stage1" and checkpoint.round == self.pause_at
 
 
 class Runner:

@@ -9,7 +9,9 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
+
+import torch
 
 from fedtct.classifier import RECORD, Classifier, Fit
 from fedtct.errors import FedtctError
@@ -19,41 +21,46 @@ from fedtct.models import Model
 from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
 from fedtct.runs.config import RunConfig, read_toml
 from fedtct.runs.environment import environment
+from fedtct.runs.lock import hold, release
 from fedtct.runs.watcher import Watcher
 
 CONFIG, METRICS, ENVIRONMENT = "config.toml", "metrics.jsonl", "environment.json"
-CHECKPOINTS, MODEL, FINDINGS = "checkpoints", "model", "findings"
+AGREEMENT, CHECKPOINTS, MODEL, FINDINGS = "agreement.json", "checkpoints", "model", "findings"
 CHECKPOINT_SHARE = 0.1  # of a run's time goes to checkpoints at most; rounds that were lost are computed again
 
 
 class RunFolder(Journal):
     """A journal on disk. Nothing is written before the first stage begins: bad input leaves nothing behind."""
 
+    engine: ClassVar[str] = "fedtct run"  # the command that such a run is begun and gone on with
+    lock_patience: ClassVar[float] = 0.0  # seconds that another process with this folder has to end
+
     def __init__(self, path: Path, config: RunConfig, watcher: Watcher | None = None) -> None:
         super().__init__()
         self.path, self.config, self.watcher = path, config, watcher or Watcher()
         self._opened = False
+        self._agreement: Finding | None = None  # of a new run, to be written when it begins
         self._next_save = 0.0  # by the clock of time.monotonic
 
     @classmethod
-    def create(cls, path: str | Path, config: RunConfig, watcher: Watcher | None = None) -> RunFolder:
+    def create(cls, path: str | Path, config: RunConfig, watcher: Watcher | None = None) -> Self:
         """A new run; the folder must not be in use."""
         return cls(free_folder(path), config, watcher)
 
     @classmethod
     def resume(
         cls, path: str | Path, overrides: Mapping[str, Any] | None = None, watcher: Watcher | None = None
-    ) -> RunFolder:
+    ) -> Self:
         """A run that was stopped, where its last checkpoint stood; ``overrides`` must not contradict it."""
         path = Path(path)
         if not (path / CONFIG).is_file():
             raise FedtctError(f"{path} is not a run to go on with: there is no {CONFIG} in it")
         there, given = read_toml(path / CONFIG), dict(overrides or {})
-        config = RunConfig.of(**there)
-        if different := config.differences(given):
-            pairs = (f"{name} is {getattr(config, name)!r} there, {given[name]!r} here" for name in different)
-            raise FedtctError(f"{path} is a run with another configuration: {'; '.join(pairs)}")
+        check_same(path, RunConfig.of(**there), given)
         folder = cls(path, RunConfig.of(**there | given), watcher)
+        if not folder.finished:
+            folder._check_engine()
+            hold(path, cls.lock_patience)
         folder._rewind()
         return folder
 
@@ -76,14 +83,27 @@ class RunFolder(Journal):
         """What a finished run ended with."""
         return Fit(Classifier.load(self.path / MODEL, own_model(self.config), self.config.device), self.history)
 
+    def agreement(self) -> Finding | None:
+        """What the silos agreed on when the run began, if that is known."""
+        path = self.path / AGREEMENT
+        found: Finding | None = read_json(path) if path.is_file() else None
+        return found
+
+    def keep_agreement(self, agreement: Finding) -> None:
+        """Keep it, to be written when the first stage begins."""
+        self._agreement = agreement
+
     def begin(self, stage: str, rounds: int, done: int) -> None:
         """Open the folder for writing, once."""
         if not self._opened:
             self.path.mkdir(parents=True, exist_ok=True)
+            hold(self.path, self.lock_patience)
             write_text(self.path / CONFIG, self.config.to_toml())  # first: with it the run can be gone on with
+            if self._agreement is not None:
+                write_json(self.path / AGREEMENT, self._agreement)
             (self.path / CHECKPOINTS).mkdir(exist_ok=True)
-            sessions = read_json(self.path / ENVIRONMENT) if (self.path / ENVIRONMENT).is_file() else []
-            write_json(self.path / ENVIRONMENT, [*sessions, environment(self.config.device)])
+            this = environment(self.config.device) | {"engine": self.engine}
+            write_json(self.path / ENVIRONMENT, [*self._sessions(), this])
             self._opened = True
         self.watcher.begin(stage, rounds, done)
 
@@ -95,18 +115,27 @@ class RunFolder(Journal):
         self.watcher.record(row)
 
     def save(self, stage: str, checkpoint: Checkpoint) -> None:
-        """Replace the stage's checkpoint, if not too much time has gone to checkpoints already."""
-        start = time.monotonic()
-        if start < self._next_save and not checkpoint.finished:
+        """Replace the stage's checkpoint, if it is time to."""
+        if not self.due(stage, checkpoint):
             return
+        start = time.monotonic()
         write_checkpoint(self._checkpoint(stage), checkpoint, rows=len(self.history))
         end = time.monotonic()
         self._next_save = end + (end - start) * (1 / CHECKPOINT_SHARE - 1)
 
+    def due(self, stage: str, checkpoint: Checkpoint) -> bool:
+        """Whether to save: a stage's end always, else if not too much time has gone to checkpoints already."""
+        return checkpoint.finished or time.monotonic() >= self._next_save
+
     def restore(self, stage: str) -> Checkpoint | None:
         """The stage's checkpoint."""
         path = self._checkpoint(stage)
-        return read_checkpoint(path, pick_device(self.config.device)) if path.is_file() else None
+        return read_checkpoint(path, self.device) if path.is_file() else None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the server's part of the work is done."""
+        return pick_device(self.config.device)
 
     def find_out(self, name: str, find: Callable[[], Finding]) -> None:
         """Find something out and keep it in ``findings``, once."""
@@ -128,9 +157,26 @@ class RunFolder(Journal):
             shutil.rmtree(unfinished, ignore_errors=True)
         fit.model.save(half)
         half.rename(self.path / MODEL)
+        release(self.path)
 
     def _checkpoint(self, stage: str) -> Path:
         return self.path / CHECKPOINTS / f"{stage}.safetensors"
+
+    def _sessions(self) -> list[dict[str, Any]]:
+        """What the run ran on so far, each time that it was begun or gone on with."""
+        found: list[dict[str, Any]] = read_json(self.path / ENVIRONMENT) if (self.path / ENVIRONMENT).is_file() else []
+        return found
+
+    @property
+    def go_on(self) -> str:
+        """The command that goes on with the run: the one it was begun with."""
+        sessions = self._sessions()
+        return f"{sessions[-1].get('engine', self.engine) if sessions else self.engine} --resume {self.path}"
+
+    def _check_engine(self) -> None:
+        """Refuse a run whose silos keep their memory where this engine does not look for it."""
+        if self.go_on != f"{self.engine} --resume {self.path}":
+            raise FedtctError(f"{self.path} was begun in another way: go on with it with `{self.go_on}`")
 
     def _rewind(self) -> None:
         """Drop rows after the newest checkpoint: their rounds will be run again."""
@@ -154,6 +200,13 @@ class RunFolder(Journal):
                 path.unlink()
                 saved[path] = 0
         return max(saved.values(), default=0)
+
+
+def check_same(path: Path, config: RunConfig, given: Mapping[str, Any]) -> None:
+    """Refuse settings that are not those of the run at a path."""
+    if different := config.differences(given):
+        pairs = (f"{name} is {getattr(config, name)!r} there, {given[name]!r} here" for name in different)
+        raise FedtctError(f"{path} is a run with another configuration: {'; '.join(pairs)}")
 
 
 def own_model(config: RunConfig) -> Model | None:

@@ -37,7 +37,7 @@ class Saved(NamedTuple):
         build = import_function(own, Path.cwd()) if own else None
         run = RunFolder.read(path) if (path / CONFIG).is_file() else None
         if run is not None and not run.finished:
-            raise FedtctError(f"{path} has no model yet: go on with it with `fedtct run --resume {path}`")
+            raise FedtctError(f"{path} has no model yet: go on with it with `{run.go_on}`")
         if run is not None and not own and is_function_name(run.config.model):
             raise FedtctError(f"{path} was made from a model of your own: give it with --model {run.config.model}")
         notes = _notes(path)

@@ -51,21 +51,45 @@ class Convexified:
 
 
 def convexify(session: Session, recipe: Recipe) -> Convexified:
-    """Every silo builds its features; one round of statistics makes one normaliser for all, a second hands it out."""
+    """Every silo builds its features; one round of statistics makes one normaliser for all, a second hands it out.
+
+    A resumed run prepares its silos again, but for the problem that W is of: whoever is missing now, the normaliser and
+    the step size stay.
+    """
     federation, journal = session.federation, session.journal
     journal.begin("convexify", 2, 0)
+    before = journal.restore("convexify")
     moments = federation.ask("moments", recipe._asdict())
-    merged = Moments.merge([Moments(*(m[f] for f in Moments._fields)) for m in moments.messages])
-    device = merged.mean.device
-    normaliser = Normaliser.of(merged) if recipe.normalize else Normaliser.identity(len(merged.mean), device)
-    prepared = federation.ask("normalise", normaliser._asdict())
-    if journal.restore("convexify") is None:  # a resumed run prepares its silos again, but has the rows already
-        for number, replies in enumerate([moments, prepared], start=1):
+    if before is not None and before.state:
+        state = before.state
+        federation.ask("normalise", {"mean": state["mean"], "scale": state["scale"]})
+    else:
+        normaliser = _normaliser(moments, recipe)
+        prepared = federation.ask("normalise", normaliser._asdict())
+        state = normaliser._asdict() | _steps_and_shares(prepared)
+        for number, replies in enumerate([moments, prepared] if before is None else [], start=1):
             journal.record(Row.of("convexify", number, replies.cost, None, None))
-        journal.save("convexify", Checkpoint(2, {}, finished=True))
-    test = LinearTest(session, recipe, normaliser)
-    eigenvalues, silos = prepared.values("largest_eigenvalue"), prepared.cost.silos
-    return Convexified(normaliser, eigenvalues, prepared.weights(), silos, test)
+        journal.save("convexify", Checkpoint(2, state, finished=True))  # folders of earlier versions have no state
+    normaliser = Normaliser(state["mean"], state["scale"])
+    return Convexified(
+        normaliser,
+        state["largest_eigenvalues"].tolist(),
+        state["shares"].tolist(),
+        tuple(state["silos"]),
+        LinearTest(session, recipe, normaliser),
+    )
+
+
+def _normaliser(replies: Replies, recipe: Recipe) -> Normaliser:
+    merged = Moments.merge([Moments(*(m[f] for f in Moments._fields)) for m in replies.messages])
+    return Normaliser.of(merged) if recipe.normalize else Normaliser.identity(len(merged.mean), merged.mean.device)
+
+
+def _steps_and_shares(prepared: Replies) -> State:
+    """What is told when features are normalised, in the order of silos."""
+    numbers = {"largest_eigenvalues": prepared.values("largest_eigenvalue"), "shares": prepared.weights()}
+    tensors = {name: torch.tensor(values, dtype=torch.float64) for name, values in numbers.items()}
+    return tensors | {"silos": list(prepared.cost.silos)}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -131,5 +131,5 @@ def _reading(task: Task, bound: float | None, rating: Rating) -> str:
             "would tell."
         )
     stopped = [run for run in runs if not run.finished]
-    parts += [f"{run.path.name} is not finished: fedtct run --resume {run.path} goes on with it." for run in stopped]
+    parts += [f"{run.path.name} is not finished: {run.go_on} goes on with it." for run in stopped]
     return " ".join(parts)

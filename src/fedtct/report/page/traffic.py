@@ -1,27 +1,46 @@
-"""What crosses the wire: megabytes by round and by silo, as they were counted when messages were packed."""
+"""What crosses the wire: megabytes of every silo and round, as they were counted when messages were packed."""
 
 from collections.abc import Sequence
 from statistics import fmean
 
 from fedtct.history import Row
-from fedtct.report.page.blocks import Block, Chart, Section, Table, TableRow, Trace, colour, of, rounds_axis
+from fedtct.report.page.blocks import (
+    SCALE,
+    Block,
+    Chart,
+    Section,
+    Table,
+    TableRow,
+    Trace,
+    colour,
+    downwards,
+    of,
+    rounds_axis,
+    rows_height,
+    ticks,
+)
 from fedtct.report.page.progress import STAGES
 from fedtct.report.page.tasks import Method, Task
 
 WAYS = {"down": "received", "up": "sent"}
-MOST_SILOS = 60  # in a table
+MOST_SILOS = 60  # in a table or a chart with a row for each
 COLUMNS = ("silo", "rounds it answered", "MB received", "MB sent")
 
 
 def section(task: Task) -> Section | None:
-    """A chart each way; if there is one method, a table of its silos too."""
+    """A chart each way: of one method every silo and round, and a table of its silos; of several their means."""
     talking = [method for method in task.methods if any(row.bytes_up for row in method.runs[0].history)]
     if not talking:
         return None
-    blocks: list[Block] = [_chart(way, talking) for way in WAYS]
-    if len(talking) == 1:
-        blocks += _table(talking[0].runs[0].history)
-    intro = "Of a silo, in each round. The line is the mean over silos; hover for the least and the most."
+    history = talking[0].runs[0].history
+    names = list(dict.fromkeys(name for row in history if row.silo_bytes_down for name in row.silos))
+    if len(talking) == 1 and 0 < len(names) <= MOST_SILOS:
+        blocks: list[Block] = [_every_silo(way, history, names) for way in WAYS]
+        blocks.append(_table(history))
+        intro = "Of every silo, in each round. Where there is no field, the silo did not answer."
+    else:
+        blocks = [_chart(way, talking) for way in WAYS]
+        intro = "Of a silo, in each round. The line is the mean over silos; hover for the least and the most."
     if any(len(method.runs) > 1 for method in talking):
         intro += " Of several seeds, the first is shown."
     return Section("What crosses the wire", blocks, intro=intro)
@@ -32,6 +51,30 @@ def _chart(way: str, methods: Sequence[Method]) -> Chart:
     axis = rounds_axis("rounds, those of the statistics included", max(len(trace["x"]) for trace in traces))
     layout = {"xaxis": axis, "yaxis": {"title": {"text": f"MB {WAYS[way]}"}, "rangemode": "tozero"}}
     return Chart(f"Megabytes {WAYS[way]} by round", traces, layout)
+
+
+def _every_silo(way: str, history: Sequence[Row], names: list[str]) -> Chart:
+    """A row a silo, a column a round."""
+    rows = [row for row in history if row.silo_bytes_down]
+    sizes = [dict(zip(row.silos, _megabytes(row, way), strict=True)) for row in rows]
+    rounds = [f"{STAGES.get(row.stage, row.stage)} round {row.round}" for row in rows]
+    trace: Trace = {
+        "type": "heatmap",
+        "x": list(range(1, len(rows) + 1)),
+        "z": [[size.get(name) for size in sizes] for name in names],
+        "customdata": [[[name, when] for when in rounds] for name in names],
+        "colorscale": SCALE,
+        "zmin": 0,
+        "ygap": 1,
+        "hoverongaps": False,
+        "colorbar": {"title": {"text": "MB"}, "thickness": 10, "outlinewidth": 0, "len": 0.9},
+        "hovertemplate": "%{customdata[0]}: %{z:.3g} MB, %{customdata[1]}<extra></extra>",
+    }
+    layout = {
+        "xaxis": rounds_axis("rounds, those of the statistics included", len(rows)) | {"showgrid": False},
+        "yaxis": downwards(ticks(names)) | {"automargin": True, "showgrid": False},
+    }
+    return Chart(f"Megabytes {WAYS[way]} by silo and round", [trace], layout, height=rows_height(len(names)))
 
 
 def _line(way: str, method: Method) -> Trace:
@@ -63,13 +106,10 @@ def _spread(values: Sequence[float]) -> str:
     return "" if min(values) == max(values) else f" ({min(values):.3g} to {max(values):.3g})"
 
 
-def _table(history: Sequence[Row]) -> list[Block]:
-    known = [row for row in history if row.silos and row.silo_bytes_down]
+def _table(history: Sequence[Row]) -> Table:
     sums: dict[str, list[float]] = {}
-    for row in known:
+    for row in (row for row in history if row.silo_bytes_down):
         for name, down, up in zip(row.silos, row.silo_bytes_down, row.silo_bytes_up, strict=True):
             sums[name] = [a + b for a, b in zip(sums.get(name, [0, 0, 0]), (1, down / 1e6, up / 1e6), strict=True)]
-    if not 0 < len(sums) <= MOST_SILOS:
-        return []
     rows = [TableRow([name, f"{n:.0f}", f"{down:,.2f}", f"{up:,.2f}"]) for name, (n, down, up) in sums.items()]
-    return [Table(COLUMNS, rows)]
+    return Table(COLUMNS, rows)

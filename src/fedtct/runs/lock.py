@@ -1,0 +1,52 @@
+"""One process at a time writes to a run folder: a second would mix its rows and checkpoints with the first's."""
+
+import os
+import time
+from pathlib import Path
+
+from fedtct.errors import FedtctError
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks
+    fcntl = None  # type: ignore[assignment]
+
+RETRY_SECONDS = 0.5
+_held: dict[tuple[int, int], int] = {}  # open folders of this process, whatever they are called by now
+
+
+def hold(folder: Path, patience: float = 0.0) -> None:
+    """Keep other processes out of a folder until it is released or this process ends, however it does.
+
+    ``patience`` is how many seconds another process has to end.
+    """
+    if fcntl is None or _identity(folder) in _held:
+        return
+    opened, deadline = os.open(folder, os.O_RDONLY), time.monotonic() + patience
+    while not _locked(opened):
+        if time.monotonic() >= deadline:
+            os.close(opened)
+            raise FedtctError(f"{folder} is in use: another process runs what is in it. Stop that one, or wait for it")
+        time.sleep(RETRY_SECONDS)
+    _held[_identity(folder)] = opened
+
+
+def release(folder: Path) -> None:
+    """Others may write to the folder."""
+    if (opened := _held.pop(_identity(folder), None)) is not None:
+        os.close(opened)
+
+
+def _locked(opened: int) -> bool:
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # some network disks have no locks: there one must take care oneself
+        pass
+    return True
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    found = folder.stat()
+    return found.st_dev, found.st_ino

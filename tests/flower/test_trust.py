@@ -1,0 +1,124 @@
+"""What silos reply is not believed blindly: a wrong reply is that silo's failure, and the others go on."""
+
+import time
+
+import pytest
+import torch
+from flower_helpers import InlineGrid, local, parts
+from flwr.app import ArrayRecord, ConfigRecord
+
+import fedtct
+from fedtct.federation import flower
+from fedtct.federation.checks import flaw
+from fedtct.federation.exchange import Terms
+from fedtct.federation.flower import FlowerFederation
+from fedtct.federation.wire import as_array
+
+FEDAVG = fedtct.FedAvg("mlp", rounds=2, local_epochs=1, num_classes=10)
+
+
+class Tampered(InlineGrid):
+    """A grid in which one silo's replies to a question are changed on their way."""
+
+    def __init__(self, folder, node, question, change):
+        super().__init__(folder, parts())
+        self.node, self.question, self.change = node, question, change
+
+    def pull_messages(self, keys):
+        replies = super().pull_messages(keys)
+        for reply in replies:
+            asked = self.asked[int(reply.metadata.reply_to_message_id[1:])]
+            if asked == (self.node, self.question):
+                self.change(reply.content)
+        return replies
+
+
+def config(content) -> ConfigRecord:
+    return content.config_records["config"]
+
+
+def arrays(content) -> ArrayRecord:
+    return content.array_records["arrays"]
+
+
+CHANGES = {
+    "another name": (lambda content: config(content).update({"fedtct.silo": "s0"}), "it calls itself 's0' now"),
+    "no name": (lambda content: config(content).pop("fedtct.silo"), "its reply cannot be read (KeyError)"),
+    "no arrays": (lambda content: content.pop("arrays"), "its reply cannot be read (KeyError)"),
+    "too little": (lambda content: arrays(content).pop("parameters"), "its reply lacks 'parameters'"),
+    "another shape": (
+        lambda content: arrays(content).update({"parameters": as_array(torch.zeros(3), half=False)}),
+        "its 'parameters' has shape (3,), not",
+    ),
+    "no such number of samples": (lambda content: config(content).update({"n": -5}), "it says that it has -5 samples"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch):
+    monkeypatch.setattr(flower, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(flower, "POLL_SECONDS", 0.01)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_reply_that_is_wrong_is_left_out_and_says_why(name, tmp_path):
+    change, reason = CHANGES[name]
+    notes, warnings = [], []
+    grid = Tampered(tmp_path, 101, "train", change)
+    fit = FEDAVG.fit(FlowerFederation(grid, "run", Terms(4, 3), notes.append, warn=warnings.append))
+    failures = [note["missing"] for note in notes if note["question"] == "train"]
+    assert [set(missing) for missing in failures] == [{"s1"}] * 2
+    assert reason in failures[0]["s1"]
+    assert f"s1 did not answer 'train': {failures[0]['s1']}" in warnings
+    assert fit.history[1].silos == ("s0", "s2", "s3")
+
+
+def test_another_version_of_fedtct_is_refused_in_words(tmp_path):
+    grid = Tampered(tmp_path, 102, "describe", lambda content: config(content).update({flower.VERSION: "0.0.1"}))
+    with pytest.raises(fedtct.FedtctError, match=r"s2: it runs fedtct 0\.0\.1, the server .*: they must be the same"):
+        FEDAVG.fit(FlowerFederation(grid, "run", Terms(4, 4)))
+
+
+def test_what_a_silo_states_stops_the_run_at_once_if_too_few_are_left(tmp_path):
+    """It would state it again: nobody waits for it."""
+    grid, warnings, notes = InlineGrid(tmp_path, parts()), [], []
+    seat = grid.seats[101]
+
+    def gone():
+        if grid.asked[-1][1] == "train":
+            raise fedtct.FedtctError("the disk with the data is gone")
+        return local(parts())[1]
+
+    grid.seats[101] = flower_seat(seat, gone)
+    federation = FlowerFederation(
+        grid, "run", Terms(4, 4, round_timeout=100.0, wait=100.0), notes.append, warn=warnings.append
+    )
+    start = time.monotonic()
+    with pytest.raises(fedtct.FedtctError, match="3 silos answered 'train', at least 4 must; s1: the disk with the"):
+        FEDAVG.fit(federation)
+    assert time.monotonic() - start < 50
+    assert grid.asked.count((101, "train")) == 1
+    assert warnings == ["s1 did not answer 'train': the disk with the data is gone"]
+    assert notes[-1]["missing"] == {"s1": "the disk with the data is gone"}
+
+
+def flower_seat(seat, load):
+    return type(seat)(seat.name, load, seat.cache, seat.cache_bytes, seat.device)
+
+
+@pytest.mark.parametrize(
+    ("question", "asked", "reply", "reason"),
+    [
+        ("moments", {}, {"n": 1, "mean": torch.zeros(3), "m2": torch.zeros(2)}, "its 'm2' has shape (2,), not (3,)"),
+        ("moments", {}, {"n": 1, "mean": "much", "m2": torch.zeros(2)}, "its 'mean' is no array of real numbers"),
+        ("sums", {}, {"n": 1, "s": torch.zeros(6), "t": torch.zeros(3, 2), "yy": 0.0}, ""),
+        ("sums", {}, {"n": 1, "s": torch.zeros(5), "t": torch.zeros(3, 2), "yy": 0.0}, "its 's' has shape (5,)"),
+        ("regress", {"w": torch.zeros(3, 2)}, {"n": 1, "w": torch.zeros(2, 2)}, "its 'w' has shape (2, 2)"),
+        ("calibrate", {"temperatures": torch.ones(4)}, {"n": 0, "losses": torch.ones(4)}, ""),
+        ("rate", {}, {"n": 4, "samples": 4, "correct": 2}, "its reply lacks 'loss'"),
+        ("forget", {}, {}, ""),
+    ],
+)
+def test_every_reply_is_looked_at(question, asked, reply, reason):
+    found = flaw(question, asked, reply, outputs=2)
+    assert found.startswith(reason) if reason else not found
