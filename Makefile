@@ -26,8 +26,8 @@ bench-peers: $(VENV)/.installed
 performance: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.report
 
-test: lint chromium
-	$(BIN)/pytest -n 3 --dist loadgroup
+test: lint chromium  # workers share the cores: threads of their own would only wait for each other
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup
 
 docs: $(VENV)/.installed
 	$(BIN)/python -m sphinx -W -n -q -b html docs build/docs

@@ -74,7 +74,7 @@ STOPPED = {
 GO_ON = {"compare": "fedtct compare --resume c", "demo": "fedtct compare --resume c"}
 
 
-@pytest.mark.parametrize("name", STOPPED)
+@pytest.mark.parametrize("name", [pytest.param("compare", marks=pytest.mark.slow), "demo", "paper run"])
 def test_ctrl_c_says_how_to_go_on_and_that_works(name: str, tmp_path: Path) -> None:
     words, at_work = STOPPED[name]
     process = start(tmp_path, *words)
