@@ -205,6 +205,7 @@ def test_the_report_calls_silos_by_their_names(stage2, tmp_path):
     page = (run / "report.html").read_text()
     assert "clinic-3" in page
     assert "fedtct deploy run app" in page
+    assert "fedtct compare" not in page  # nobody can pool what is elsewhere
     assert "| clinic-3 |" in write_card(Saved.load(run), "model")
     if stage2 == "scaffold":
         assert RunFolder.read(run).finding("stage2")["silos"] == list(stayed)

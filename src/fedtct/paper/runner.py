@@ -324,9 +324,8 @@ def begun(folder: Path) -> bool:
 def _same(folder: Path, config: RunConfig) -> RunFolder:
     """The run in a folder, which must be the one that is wanted: what it lacks comes from these settings."""
     run = PaperRun.resume(folder)
-    was, wanted = asdict(run.config), asdict(config)
-    other = [name for name in wanted if was[name] != wanted[name] and name not in ("data_dir", "init_weights")]
-    if other:
+    wanted = {name: value for name, value in asdict(config).items() if name != "init_weights"}  # it may lie elsewhere
+    if other := run.config.differences(wanted):
         raise FedtctError(f"{folder} is a run with another {' and '.join(other)}: remove it, or give another --state")
     return run
 

@@ -7,6 +7,7 @@ from fedtct.history import Row
 from fedtct.report.curves import RATED_ON
 from fedtct.report.page.blocks import Block, Note, Rating, Section, Table, TableRow, rating_of
 from fedtct.report.page.tasks import Method, Task
+from fedtct.runs.config import ELSEWHERE
 from fedtct.runs.summary import SiloRatings, Summary, final_row
 
 SILO_SAMPLES = {
@@ -124,7 +125,7 @@ def _reading(task: Task, bound: float | None, rating: Rating) -> str:
         parts.append(f"Rounds are those of stage 1{shared} and of stage 2.")
     promises = dict.fromkeys(promise for method in task.methods if (promise := method.config.promise()))
     parts += [f"{promise[0].upper()}{promise[1:]}." for promise in promises]
-    if bound is None:
+    if bound is None and not any(run.config.data == ELSEWHERE for run in runs):  # nobody can pool what is elsewhere
         methods = ",".join(dict.fromkeys(["centralized", *(method.config.method for method in task.methods)]))
         parts.append(
             f"How far this is from centralized training, fedtct compare --methods {methods} with the same settings "
