@@ -36,6 +36,13 @@ def test_accuracies_are_those_of_the_results():
             round(ours[f"fashion-mnist/{split}/{method}"], 1) for split in splits
         ]
     assert f"All data in one place: {ours['fashion-mnist/pooled/centralized']:.1f}." in text
+    (tct,) = results.of(next(cell.run for cell in cells("table2") if cell.key == "cifar10/classes:2/tct"))
+    fedavg = next(row for row in tct.record["rows"] if (row["stage"], row["round"]) == ("stage1", 100))
+    assert (
+        f"TCT has {ours['cifar10/classes:2/tct']:.1f} % with two classes a silo, where FedAvg has "
+        f"{100 * fedavg['test_accuracy']:.1f} % after TCT's first 100 rounds, "
+        f"and {ours['cifar10/dirichlet:0.1/tct']:.1f} % at Dirichlet 0.1."
+    ) in text
 
 
 def test_seconds_are_those_of_the_benchmark():
@@ -44,3 +51,7 @@ def test_seconds_are_those_of_the_benchmark():
     pfl, flower = (next(row for what, row in wall.items() if name in what) for name in ("pfl", "flwr"))
     said = f"{pfl['ours']:.1f} s here, {pfl['plain']:.1f} s in pfl and {flower['plain']:.1f} s in Flower's simulation"
     assert said in README.read_text(encoding="utf-8")
+    rows = json.loads((ROOT / "results" / "bench-h200.json").read_text(encoding="utf-8"))["rows"]
+    resnet = next(row for row in rows if row["what"].startswith("resnet18-bn, 10 silos"))
+    assert f"({round(resnet['ours'], -2):,.0f} images/s, ResNet-18)" in README.read_text(encoding="utf-8")
+    assert round(resnet["ours"] / resnet["plain"]) == 10  # "ten times as fast"

@@ -63,8 +63,10 @@ def _table(results: Results, wanted: tuple[Cell, ...]) -> str:
 
 def _coverage(results: Results, figure: Figure) -> str:
     curves = [curve for panel in figure.panels for curve in panel.curves]
-    done = sum(bool(results.of(curve.run)) for curve in curves)
-    return f"{done} of {len(curves)} curves."
+    done = [found[0] for curve in curves if (found := results.of(curve.run))]
+    diverged = sum(result.diverged for result in done)
+    not_drawn = f", {diverged} of them diverged and are not drawn" if diverged else ""
+    return f"{len(done)} of {len(curves)} curves have been run{not_drawn}."
 
 
 def _draw(results: Results, figure: Figure, folder: Path) -> list[Path]:
@@ -85,7 +87,7 @@ def _draw(results: Results, figure: Figure, folder: Path) -> list[Path]:
 def _draw_panel(results: Results, panel: Panel, axes: Axes) -> None:
     for index, curve in enumerate(panel.curves):
         for result in results.of(curve.run)[:1]:
-            if result.accuracy() is None:  # steps of that size diverge: there is nothing to draw
+            if result.diverged:
                 continue
             points = result.curve(curve.metric)
             label = curve.label if result.scale == "full" else f"{curve.label} ({result.scale})"

@@ -28,6 +28,11 @@ class Result:
         usual = rounds in (None, scale.grid, scale.central_grid)
         return self.scale if usual else f"{self.scale}, rate after {rounds} rounds"
 
+    @property
+    def diverged(self) -> bool:
+        """Whether it ends in numbers that are not finite, or was refused because it would."""
+        return self.record["top1_percent"] is None or "train_loss" not in self.record["rows"][-1]
+
     def accuracy(self, round_of_stage2: int | None = None) -> float | None:
         """Top-1 test accuracy in per cent, at the end or after a round of stage 2."""
         if round_of_stage2 is None:

@@ -47,6 +47,7 @@ from fedtct.tct import TCT
 JUDGED_ROUNDS = 5  # the last before a choice, whose mean decides: a single round is noisy
 SHARES = 5  # stage 1's weights are kept at every fifth of its rounds, as figures 5 and 6 show them
 KEPT = "round-{}.safetensors"
+IN_EVERY_ROW = ("silos", "rated_by", "silo_bytes_down", "silo_bytes_up")  # nobody is missing, all send the same
 
 
 class OutOfTime(Exception):
@@ -331,11 +332,11 @@ def _same(folder: Path, config: RunConfig) -> RunFolder:
 
 
 def _short(row: Row) -> dict[str, Any]:
-    """A row with as many digits as mean anything, and without what is not there."""
+    """A row with as many digits as mean anything, without what is not there and what is the same in every row."""
 
     def digits(value: Any) -> Any:
         if isinstance(value, float):
             return float(f"{value:.5g}")
         return [digits(v) for v in value] if isinstance(value, tuple) else value
 
-    return {key: digits(value) for key, value in asdict(row).items() if value not in (None, ())}
+    return {key: digits(v) for key, v in asdict(row).items() if v not in (None, ()) and key not in IN_EVERY_ROW}
