@@ -14,6 +14,7 @@ from fedtct.silo import Silo
 from fedtct.stage1 import FedAvg
 from fedtct.stage2 import ScaffoldRegression
 from fedtct.stage2.base import Convexified, convexify
+from fedtct.stage2.grid import solve_grid
 from fedtct.tangent import Normaliser, TangentFeatures, TangentMap
 
 
@@ -104,7 +105,7 @@ def grid(silos: int, samples: int, p: int, rounds: int, cells: int) -> Work:
         prepared = problem.prepare()
         safe = method.step_limits(prepared).safe
         pairs = list(product([safe, safe / 2, safe / 4, safe / 8], [500, 1000, 200, 100]))
-        method.solve_grid(problem.session, prepared, pairs[:cells])
+        solve_grid(method, problem.session, prepared, pairs[:cells])
         return 1
 
     return work

@@ -204,11 +204,7 @@ class Silo:
         regression, memory = features.prepared(), self.memory.setdefault("stage2", {})
         self._check_step_size(regression.largest_eigenvalue, m["lr"], m["steps"])
         scaffold = ScaffoldCorrection(m["lr"], m["server_steps"]) if m["correction"] == "scaffold" else None
-        start = regression.point(m["w"])
-        term = scaffold.before(memory, start) if scaffold else None
-        local, gradient = regression.advance(start, term, m["lr"], m["steps"])
-        if scaffold:
-            scaffold.remember(memory, start, gradient)
+        start, local = take_steps(regression, m["w"], m["lr"], m["steps"], scaffold, memory)
         reply = features.rate(m["w"], regression.scores(start)) if m["evaluate"] else {}
         return reply | {"n": len(self), "w": local}
 
@@ -340,6 +336,23 @@ class _Batches:
 
     def __iter__(self) -> Iterator[Tensor]:
         return self.tangents.batches(self.x)
+
+
+def take_steps(
+    regression: LocalRegression,
+    w: Tensor,
+    lr: float | Tensor,
+    steps: int | Tensor,
+    scaffold: ScaffoldCorrection | None,
+    memory: Memory,
+) -> tuple[Tensor, Tensor]:
+    """A silo's part of a round of stage 2: the point that W is, and W after the steps."""
+    start = regression.point(w)
+    term = scaffold.before(memory, start) if scaffold else None
+    local, gradient = regression.advance(start, term, lr, steps)
+    if scaffold:
+        scaffold.remember(memory, start, gradient)
+    return start, local
 
 
 def _correction(message: Message) -> Correction | None:

@@ -19,8 +19,9 @@ from fedtct import (
     TangentFeatures,
 )
 from fedtct.history import Journal
-from fedtct.least_squares import explicit_steps
+from fedtct.least_squares import Span, explicit_steps
 from fedtct.stage2.base import convexify
+from fedtct.stage2.grid import solve_grid
 from fedtct.tasks import UNNAMED
 from fedtct.training import ScaffoldCorrection
 
@@ -175,15 +176,19 @@ def test_settings_that_cannot_work(options):
         ScaffoldRegression(**options)
 
 
+@pytest.mark.parametrize("spans", [True, False])
 @pytest.mark.parametrize("method", [ScaffoldRegression, FedAvgRegression])
-def test_a_grid_is_its_cells_one_by_one(method):
+def test_a_grid_is_its_cells_one_by_one(method, spans, monkeypatch):
     stage1, cells = FedAvg("mlp", rounds=0), [(0.001, 5), (0.003, 20), (0.001, 20)]
     session = stage1.open(skewed_silos(), "mlp", None, None)
     problem = convexify(session, TangentFeatures(p=300).recipe(stage1.run(session)))
-    grid = method(rounds=4).solve_grid(session, problem, cells)
+    if spans:
+        assert Span.pays([silo.regression() for silo in session.federation.silos], columns=1000)
+    monkeypatch.setattr(Span, "pays", lambda *_: spans)
+    grid = solve_grid(method(rounds=4), session, problem, cells)
     for (lr, steps), found in zip(cells, grid, strict=True):
         session.journal = Journal()
         expected = method(rounds=4, lr=lr, steps=steps).solve(session, problem)
         assert (found.w - expected.w).norm() <= 1e-5 * expected.w.norm()
     with pytest.raises(FedtctError, match="stage 2 diverges with lr=10"):
-        method(rounds=4).solve_grid(session, problem, [(0.001, 5), (10.0, 5)])
+        solve_grid(method(rounds=4), session, problem, [(0.001, 5), (10.0, 5)])

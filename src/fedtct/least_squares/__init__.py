@@ -3,6 +3,16 @@
 from fedtct.least_squares.closed_form import LocalRegression, explicit_steps, local_regression
 from fedtct.least_squares.pooled import optimal_share
 from fedtct.least_squares.products import times
+from fedtct.least_squares.span import Span
 from fedtct.least_squares.sums import RidgePath, Sums
 
-__all__ = ["LocalRegression", "RidgePath", "Sums", "explicit_steps", "local_regression", "optimal_share", "times"]
+__all__ = [
+    "LocalRegression",
+    "RidgePath",
+    "Span",
+    "Sums",
+    "explicit_steps",
+    "local_regression",
+    "optimal_share",
+    "times",
+]

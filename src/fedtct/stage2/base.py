@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -153,25 +152,6 @@ class IterativeRegression(Stage2):
         )
         start = torch.zeros(len(problem.normaliser.mean) + 1, classes, device=session.network.device)
         return LinearModel(problem.normaliser, run_rounds(session, stage, {"w": start})["w"])
-
-    def solve_grid(
-        self, session: Session, problem: Convexified, cells: Sequence[tuple[float, int]]
-    ) -> list[LinearModel]:
-        """The rounds for several (lr, steps) in step with each other, so that a pass over the features serves them all.
-
-        Only the models at the end are told: nothing is rated or recorded on the way.
-        """
-        federation, classes = session.federation, session.spec.num_classes
-        for lr, _ in cells:
-            self.step_limits(problem).check(lr)
-        lrs, steps = (torch.tensor(values).repeat_interleave(classes) for values in zip(*cells, strict=True))
-        rows = len(problem.normaliser.mean) + 1
-        w = torch.zeros(rows, len(cells) * classes, device=session.network.device)
-        question = {"lr": lrs, "steps": steps, "server_steps": steps, "correction": self.correction, "evaluate": False}
-        federation.restore({})
-        for _ in range(self.rounds):
-            w = federation.ask("regress", {"w": w} | question).average("w")
-        return [LinearModel(problem.normaliser, part) for part in w.split(classes, 1)]
 
     def step_limits(self, problem: Convexified) -> StepLimits:
         """Some silo's steps diverge if lr·λmax ≥ 2."""
