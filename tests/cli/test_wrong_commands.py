@@ -97,6 +97,15 @@ BAD = {
     "data fetch digits": "comes with scikit-learn",
     "data verify mnist": "unknown dataset 'mnist'",
     "data verify fashion-mnist --data-dir cut": "not as published",
+    "paper list table10": "there is no 'table10'",
+    "paper run": "Missing argument",
+    "paper run table10": "there is no 'table10'",
+    "paper run table2 --only imagenet": "has nothing with 'imagenet' in its name",
+    "paper run table2 --scale huge": "unknown scale 'huge'",
+    "paper run table5": "give the state dict with --imagenet FILE",
+    "paper run all --only imagenet": "give the state dict with --imagenet FILE",
+    "paper run table2 --only cifar10/classes:2/tct": "fedtct data fetch cifar10",
+    "paper unpack nowhere state": "nowhere is no folder",
     "dance": "No such command 'dance'",
 }
 

@@ -9,6 +9,7 @@ import pytest
 from fedtct.errors import FedtctError
 from fedtct.paper import runner as module
 from fedtct.paper.figures import figures
+from fedtct.paper.order import by_value
 from fedtct.paper.protocol import Retrain, Tangent, Train
 from fedtct.paper.report import write_report
 from fedtct.paper.results import Results
@@ -45,6 +46,22 @@ def test_names_tell_runs_apart():
     assert len({run.name for run in runs}) == len(runs)
     keys = [(cell.table, cell.key) for cell in cells()]
     assert len(set(keys)) == len(keys)
+
+
+def test_everything_once_and_the_most_valuable_first():
+    order = by_value()
+    assert len(order) == len(set(order))
+    assert set(order) == set(all_runs())
+    place = {run: index for index, run in enumerate(order)}
+    last_of_fashion = max(place[run] for run in order if run.name.startswith("fashion-mnist"))
+    assert last_of_fashion < min(place[run] for run in order if run.name.startswith("cifar"))
+    for run in order:
+        if isinstance(run, Tangent) and Tangent(run.network) in place:
+            assert place[Tangent(run.network)] <= place[run]
+    for network in {run.network for run in order if isinstance(run, Tangent)}:
+        tangents = [place[run] for run in order if isinstance(run, Tangent) and run.network == network]
+        others = [place[network]] if network.dataset == "fashion-mnist" and network in place else []
+        assert max(tangents) - min(tangents) + 1 <= len(tangents) + len(others)  # while its weights are at hand
 
 
 def test_settings_in_notes_are_understood():

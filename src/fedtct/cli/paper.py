@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 paper = Commands(help="The paper's tables and figures. For example: fedtct paper list", no_args_is_help=True)
 
 RESULTS = Path("results/paper")
+ALL = "all"
 ResultsDir = Annotated[Path, typer.Option("--results", help="where results are", metavar="DIR")]
 
 
@@ -58,7 +59,7 @@ def list_(
 
 @paper.command()
 def run(
-    part: Annotated[list[str], typer.Argument(help="tables and figures", metavar="PART...")],
+    part: Annotated[list[str], typer.Argument(help="tables and figures, or all", metavar="PART...")],
     only: Annotated[str, typer.Option(help="cells whose name has this in it", metavar="TEXT")] = "",
     scale: Annotated[str, typer.Option(help="full, half or tiny", metavar="NAME")] = "full",
     seeds: Annotated[int, typer.Option(help="how many seeds", metavar="N", min=1)] = 1,
@@ -73,6 +74,7 @@ def run(
 
     \b
     fedtct paper run table2 --only cifar10/classes:2/tct --scale half
+    fedtct paper run all --minutes 25
     """
     screen = Screen()
     with screen:
@@ -84,8 +86,12 @@ def run(
         raise FedtctError(
             f"{' '.join(part)} has nothing with '{only}' in its name: fedtct paper list {part[0]} shows all"
         )
-    if any(".imagenet" in f".{found.name}".replace("-", ".") for found in wanted) and not imagenet and scale != "tiny":
-        raise FedtctError("these runs start from ImageNet weights: give the state dict with --imagenet FILE")
+    if not imagenet and scale != "tiny" and any(map(_from_imagenet, wanted)):
+        others = [found for found in wanted if not _from_imagenet(found)]
+        if ALL not in part or not others:
+            raise FedtctError("these runs start from ImageNet weights: give the state dict with --imagenet FILE")
+        screen.say("runs from ImageNet weights are left out: they need a state dict, --imagenet FILE")
+        wanted = others
     with stoppable(screen, None, shlex.join(["fedtct", *sys.argv[1:]])), screen:
         screen.wait("getting ready")
         for seed in range(seeds):
@@ -99,6 +105,12 @@ def run(
                 screen.say("out of time: run the same command again to go on")
                 return
         screen.say(f"all of it has results in {results}: `fedtct paper report` puts them beside the published ones")
+
+
+def _from_imagenet(run: Run) -> bool:
+    from fedtct.paper.protocol import Train
+
+    return (run if isinstance(run, Train) else run.network).init == "imagenet"
 
 
 def _counting(screen: Screen, runner: Runner, wanted: list[Run]) -> Watch:
@@ -168,10 +180,13 @@ def unpack(
 
 
 def parts(part: str) -> dict[str, Run]:
-    """The cells of a table or the curves of a figure, by name."""
+    """The cells of a table or the curves of a figure, by name; of all of them every run, the most valuable first."""
     from fedtct.paper.figures import figures
+    from fedtct.paper.order import by_value
     from fedtct.paper.tables import cells
 
+    if part == ALL:
+        return {run.name: run for run in by_value()}
     if part in figures():
         panels = figures()[part].panels
         return {f"{panel.title}/{curve.label}": curve.run for panel in panels for curve in panel.curves}
