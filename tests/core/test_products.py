@@ -25,13 +25,14 @@ def close(found: torch.Tensor, exact: torch.Tensor) -> bool:
 
 
 @few
-@given(**SIZES, magnitude=st.sampled_from([0.0, 1e-12, 1.0, 1e12]))
+@given(**SIZES, magnitude=st.sampled_from([0.0, 1e-12, 1.0, 1e12]), block=st.sampled_from([1, 20_000, 2**24]))
 @pytest.mark.parametrize("kernel", [False, True], ids=["plain", "triton"])
-def test_they_are_the_products(kernel, n, p, columns, magnitude):
+def test_they_are_the_products(kernel, n, p, columns, magnitude, block):
     z, draws = features(n, p), torch.Generator().manual_seed(0)
     w, r = (magnitude * torch.randn(rows, columns, generator=draws) for rows in (p, n))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(products, "_suits_kernel", lambda z, b: kernel)
+        patch.setattr(products, "BLOCK", block)
         assert close(times(z, w), z.double() @ w.double())
         assert close(transposed_times(z, r), z.double().T @ r.double())
 

@@ -9,7 +9,8 @@ from torch import Tensor
 from fedtct.kernels import works
 
 STRIPS, NARROWEST = 12, 400  # of a symmetric matrix: at most so many, each with at least so many rows
-BLOCK = 2**25  # bytes of Z that are converted to the precision of the arithmetic at a time
+BLOCK, GPU_BLOCK = 2**24, 2**29  # bytes of Z that are converted to the precision of the arithmetic at a time
+LARGE = 32  # blocks at a time where all pairs of rows are multiplied
 FEW_COLUMNS = 64  # up to which reading Z takes longer than multiplying
 
 
@@ -19,7 +20,8 @@ def times(z: Tensor, w: Tensor) -> Tensor:
         return _product(z, w)
     if _suits_kernel(z, w):
         return _multiply(z, w, transposed=False)
-    return torch.cat([_product(rows.to(w.dtype), w) for rows in z.split(_rows(z, w.dtype))])
+    w = w.T.contiguous().T  # as narrow ones are read below, once for all blocks
+    return torch.cat([_product(rows, w) for rows in _converted(z, w.dtype)])
 
 
 def transposed_times(z: Tensor, r: Tensor) -> Tensor:
@@ -28,11 +30,18 @@ def transposed_times(z: Tensor, r: Tensor) -> Tensor:
         return _product(z.T, r)
     if _suits_kernel(z, r):
         return _multiply(z, r, transposed=True)
-    result = r.new_zeros(z.shape[1], r.shape[1])
-    size = _rows(z, r.dtype)
-    for rows, part in zip(z.split(size), r.split(size), strict=True):
-        result += _product(rows.to(r.dtype).T, part)
-    return result
+    result = r.new_zeros(r.shape[1], z.shape[1])
+    for rows, part in zip(_converted(z, r.dtype), r.split(_rows(z, r.dtype)), strict=True):
+        result.addmm_(part.T, rows)
+    return result.T.contiguous()
+
+
+def _converted(z: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
+    """Blocks of rows in another precision, all in the same memory: fresh memory costs more than converting."""
+    size = _rows(z, dtype)
+    memory = torch.empty(min(size, len(z)), z.shape[1], dtype=dtype, device=z.device)
+    for rows in z.split(size):
+        yield memory[: len(rows)].copy_(rows)
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
@@ -68,15 +77,15 @@ def _multiply(z: Tensor, b: Tensor, *, transposed: bool) -> Tensor:
     return multiply(z, b, transposed=transposed)
 
 
-def _rows(z: Tensor, dtype: torch.dtype, block: int = BLOCK) -> int:
-    """How many rows of Z make a block; a GPU takes larger ones."""
-    return max(1, (32 * block if z.is_cuda else block) // (dtype.itemsize * max(1, z.shape[1])))
+def _rows(z: Tensor, dtype: torch.dtype, blocks: int = 1) -> int:
+    """How many rows of Z make so many blocks."""
+    return max(1, blocks * (GPU_BLOCK if z.is_cuda else BLOCK) // (dtype.itemsize * max(1, z.shape[1])))
 
 
 def outer(z: Tensor, dtype: torch.dtype) -> Tensor:
     """Z·Zᵀ, a block of columns at a time."""
     result = torch.zeros(len(z), len(z), dtype=dtype, device=z.device)
-    for columns in z.split(_rows(z.T, dtype, 16 * BLOCK), dim=1):
+    for columns in z.split(_rows(z.T, dtype, LARGE), dim=1):
         _add_lower(result, columns.to(dtype))
     return _mirrored(result)
 
@@ -84,7 +93,7 @@ def outer(z: Tensor, dtype: torch.dtype) -> Tensor:
 def inner(z: Tensor, dtype: torch.dtype) -> Tensor:
     """Zᵀ·Z, a block of rows at a time."""
     result = torch.zeros(z.shape[1], z.shape[1], dtype=dtype, device=z.device)
-    for rows in z.split(_rows(z, dtype, 16 * BLOCK)):
+    for rows in z.split(_rows(z, dtype, LARGE)):
         _add_lower(result, rows.to(dtype).T)
     return _mirrored(result)
 
