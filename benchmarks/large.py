@@ -6,6 +6,7 @@ Random images in ten silos; convexifying and two rounds of stage 2 are enough to
 import sys
 import time
 import warnings
+from dataclasses import asdict
 
 from rich.console import Console
 
@@ -63,7 +64,8 @@ def main(samples: int = SAMPLES) -> None:
     ]
     show(rows, processor())
     configuration = {"silos": SILOS, "samples": samples, "p": P, "rounds": ROUNDS, "steps": STEPS}
-    Record.here("make bench-large", rows, machine=vars(machine), configuration=configuration).write(RESULTS / "bench-large.json")
+    record = Record.here("make bench-large", rows, machine=asdict(machine), configuration=configuration)
+    record.write(RESULTS / "bench-large.json")
 
 
 if __name__ == "__main__":
