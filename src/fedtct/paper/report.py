@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from fedtct.paper.figures import Figure, Panel, figures
 from fedtct.paper.results import Results
 from fedtct.paper.tables import TITLES, Cell, cells
-from fedtct.report.style import COLOURS, new_figure, save
+from fedtct.report.style import COLOURS, QUIET, new_figure, save
 
 PAGE, PICTURES, FINDINGS = "results.md", "images/paper", "findings.md"
 
@@ -17,8 +17,9 @@ This page is made by `fedtct paper report` from the files in `results/paper`, on
 seed, commit, hardware and curve by round. Numbers are top-1 test accuracy in per cent after the last round. Scale
 `full` is the paper's protocol: 10 silos, batch size 64, 5 local epochs, weight decay 1e-5, 200 rounds for baselines and
 100 + 100 for TCT. Every silo holds a tenth of its samples out; the learning rate is chosen from the paper's grid by the
-accuracy on them, after a fifth of the rounds. CIFAR images are cropped and flipped, Fashion-MNIST's are not. Training
-on the GPU computes in bf16. Nothing is ever chosen by the test set.
+accuracy on them, after a fifth of the rounds; where it says "without a choice", the rate was given and all samples are
+trained on, as in the paper. CIFAR images are cropped and flipped, Fashion-MNIST's are not.
+Training on the GPU computes in bf16. Nothing is ever chosen by the test set. In figures TCT's stage 1 is grey.
 """
 
 
@@ -77,19 +78,27 @@ def _draw(results: Results, figure: Figure, folder: Path) -> list[Path]:
     with new_figure(5.4 * len(panels), 3.6) as picture:
         for place, panel in enumerate(panels):
             axes = picture.add_axes((place / len(panels), 0.0, 0.62 / len(panels), 1.0))
-            axes.set(title=panel.title, xlabel="rounds", ylabel="accuracy", ylim=(0, 1.01))
+            axes.set(title=panel.title, xlabel="rounds", ylabel=_accuracy(panel), ylim=(0, 1.01))
             axes.grid(axis="y")
             _draw_panel(results, panel, axes)
             axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), fontsize=9)
         return save(picture, folder, figure.name)
 
 
+def _accuracy(panel: Panel) -> str:
+    metrics = {curve.metric for curve in panel.curves}
+    return {"train": "training accuracy", "test": "test accuracy"}[metrics.pop()] if len(metrics) == 1 else "accuracy"
+
+
 def _draw_panel(results: Results, panel: Panel, axes: Axes) -> None:
+    """Every curve in a colour of its own, but for stage 1 before stage 2, which many of them share."""
     for index, curve in enumerate(panel.curves):
         for result in results.of(curve.run)[:1]:
             if result.diverged:
                 continue
-            points = result.curve(curve.metric)
+            before, points = result.curves(curve.metric)
             label = curve.label if result.scale == "full" else f"{curve.label} ({result.scale})"
             style = ":" if curve.metric == "train" and "train" in curve.label else "-"
             axes.plot(*zip(*points, strict=True), style, color=COLOURS[index % len(COLOURS)], label=label, lw=1.4)
+            if before:
+                axes.plot(*zip(*before, points[0], strict=True), style, color=QUIET, lw=0.8, zorder=1)

@@ -10,6 +10,8 @@ from typing import Any
 from fedtct.paper.protocol import SCALES, Run
 from fedtct.paper.tables import Cell
 
+Points = list[tuple[int, float]]
+
 
 @dataclass(frozen=True)
 class Result:
@@ -43,19 +45,15 @@ class Result:
                 return 100 * float(row["test_accuracy"])
         return None
 
-    def curve(self, metric: str) -> list[tuple[int, float]]:
-        """Accuracy by round, counted over both stages."""
-        points: list[tuple[int, float]] = []
-        before, stage = 0, "stage1"
-        for row in self.record["rows"]:
-            if row["stage"] == "convexify":
-                continue
-            if row["stage"] != stage:
-                before, stage = points[-1][0] if points else 0, row["stage"]
-            value = row.get(f"{metric}_accuracy")
-            if value is not None and (row["round"] or stage == "stage1"):
-                points.append((before + row["round"], float(value)))
-        return points
+    def curves(self, metric: str) -> tuple[Points, Points]:
+        """Accuracy by round, counted over both stages: in stage 1 before a stage 2, and in the last stage."""
+        name = f"{metric}_accuracy"
+        rated = [(row["stage"], row["round"], float(row[name])) for row in self.record["rows"] if name in row]
+        first, second = ([(r, value) for at, r, value in rated if at == stage] for stage in ("stage1", "stage2"))
+        if not second:
+            return [], first
+        rounds = first[-1][0] if first else 0
+        return first, [(rounds + number, value) for number, value in second if number]
 
 
 class Results:
