@@ -10,6 +10,8 @@ from sklearn.linear_model import Ridge as SklearnRidge
 
 from fedtct import FedtctError, Ridge, Silo, partition
 from fedtct.least_squares import RidgePath, Sums
+from fedtct.least_squares import sums as sums_module
+from fedtct.least_squares.sums import decompose_range
 from fedtct.stage2.ridge import STRENGTHS
 from fedtct.tangent import Moments, Normaliser
 from fedtct.tasks import UNNAMED
@@ -74,6 +76,37 @@ def test_generalised_cross_validation_without_a_degree_of_freedom_left_is_the_wo
     assert path.generalised_cross_validation(1e-6) > path.generalised_cross_validation(1.0)
 
 
+@quick
+@given(n=st.integers(1, 12), d=st.integers(1, 30), seed=st.integers(0, 999), copies=st.integers(1, 3))
+def test_a_matrix_of_low_rank_is_decomposed_by_its_range(n, d, seed, copies):
+    z = torch.randn(n, d, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).repeat(copies, 1)
+    covariance = z.T @ z / len(z)
+    eigenvalues, q = decompose_range(covariance)
+    assert 1 <= len(eigenvalues) <= min(n, d)
+    assert torch.allclose((q * eigenvalues) @ q.T, covariance, rtol=1e-9, atol=1e-9)
+    assert torch.allclose(q.T @ q, torch.eye(len(eigenvalues), dtype=torch.float64), atol=1e-6)
+    assert torch.equal(eigenvalues, eigenvalues.sort().values)
+
+
+def test_features_that_never_change_have_no_directions():
+    eigenvalues, q = decompose_range(torch.zeros(4, 4, dtype=torch.float64))
+    assert eigenvalues.numel() == 0
+    assert q.shape == (4, 0)
+
+
+@pytest.mark.parametrize("strength", [1e-6, 1e-3, 1.0])
+def test_few_samples_give_the_same_model_the_short_way(strength, monkeypatch):
+    path, _, _ = path_and_features(n=10, d=40)
+    monkeypatch.setattr(sums_module, "FEW", 0.0)
+    long, _, _ = path_and_features(n=10, d=40)
+    assert len(path.eigenvalues) < 10 < len(long.eigenvalues) == 40
+    same = Normaliser.identity(40), torch.zeros(40, dtype=torch.float64)
+    assert torch.allclose(path.weights(strength, *same), long.weights(strength, *same), rtol=1e-7, atol=1e-9)
+    if strength > 1e-6:  # where few samples are fitted exactly, GCV is 0/0
+        scores = [p.generalised_cross_validation(strength) for p in (path, long)]
+        assert scores[0] == pytest.approx(scores[1], rel=1e-5)
+
+
 def test_gcv_takes_the_strength_with_the_best_score(digits):
     x, y = digits
     chosen = ridge_model([Silo(x, y)]).scores(x)
@@ -117,8 +150,7 @@ def test_sums_add_up_and_survive_packing(sizes, d, seed):
     z = torch.randn(sum(sizes), d, generator=draws)
     y = torch.randn(sum(sizes), 2, generator=draws)
     parts = [Sums.zero(d, 2).add(*part) for part in zip(z.split(sizes), y.split(sizes), strict=True)]
-    arrived = [Sums(Sums.unpack(part.pack(), d + 1), part.t, part.yy) for part in parts]
-    total = Sums.total(arrived)
+    total = Sums.total([part.pack() for part in parts], [part.t for part in parts], [part.yy for part in parts])
 
     design = torch.cat([torch.ones(len(z), 1), z], 1).double()
     assert torch.allclose(total.s, design.T @ design, rtol=1e-12, atol=1e-12)

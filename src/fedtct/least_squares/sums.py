@@ -7,10 +7,14 @@ plain sums: silos' add up to those of the pooled data, however it was dealt.
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from fedtct.tangent.features import Moments, Normaliser
+
+FEW = 0.5  # samples a feature: with fewer, most eigenvalues of the covariance are zero
+RANK = 1e-13  # eigenvalues below this share of the largest are rounding errors
 
 
 class Sums(NamedTuple):
@@ -37,9 +41,9 @@ class Sums(NamedTuple):
         return self._replace(yy=self.yy + float(y.double().square().sum()))
 
     @classmethod
-    def total(cls, parts: list["Sums"]) -> "Sums":
-        """Everybody's sums together."""
-        return cls(sum_tensors([p.s for p in parts]), sum_tensors([p.t for p in parts]), sum(p.yy for p in parts))
+    def total(cls, packed: list[Tensor], t: list[Tensor], yy: list[float]) -> "Sums":
+        """Everybody's sums together, from what each sent."""
+        return cls(cls.unpack(sum_tensors(packed), len(t[0])), sum_tensors(t), sum(yy))
 
     def pack(self) -> Tensor:
         """S is symmetric: only its upper triangle travels."""
@@ -64,8 +68,11 @@ class Sums(NamedTuple):
 
 
 def sum_tensors(tensors: list[Tensor]) -> Tensor:
-    """Their sum."""
-    return torch.stack(tensors).sum(0)
+    """Their sum, in memory for one more of them."""
+    total = tensors[0].clone()
+    for tensor in tensors[1:]:
+        total += tensor
+    return total
 
 
 @dataclass(frozen=True)
@@ -76,7 +83,7 @@ class RidgePath:
     """
 
     n: int
-    eigenvalues: Tensor  # of the features' covariance
+    eigenvalues: Tensor  # of the features' covariance; those that are zero may be missing, and their columns of q
     q: Tensor
     projected: Tensor  # qᵀ·cov(z, y)
     target_mean: Tensor
@@ -90,7 +97,8 @@ class RidgePath:
         covariance = (sums.s[1:, 1:] / n - torch.outer(mean, mean)) * torch.outer(scale, scale)
         target_mean = sums.t[0] / n
         cross = (sums.t[1:] / n - torch.outer(mean, target_mean)) * scale.unsqueeze(1)
-        eigenvalues, q = torch.linalg.eigh(covariance)
+        few_samples = n < FEW * len(covariance) and not covariance.is_cuda
+        eigenvalues, q = decompose_range(covariance) if few_samples else torch.linalg.eigh(covariance)
         variance = sums.yy / n - float(target_mean.square().sum())
         return cls(round(n), eigenvalues.clamp_min(0), q, q.T @ cross, target_mean, variance)
 
@@ -108,3 +116,19 @@ class RidgePath:
         error = self.target_variance - float(((2 - shrunk) * fitted).sum())
         freedom = 1 - (1 + float(shrunk.sum())) / self.n
         return max(error, 0.0) / freedom**2 if freedom > 0 else float("inf")
+
+
+def decompose_range(covariance: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, ascending, and eigenvectors of a matrix of low rank, but for the eigenvalues that are zero.
+
+    Pivoted Cholesky gives C = F·Fᵀ with as many columns as C has rank; FᵀF is small and has the same eigenvalues.
+    """
+    from scipy.linalg.lapack import dpstrf  # slow to import, and only ridge regression needs it
+
+    lower, pivots, rank, _ = dpstrf(np.asfortranarray(covariance.numpy()), lower=1)
+    factor = torch.empty(len(covariance), max(rank, 1), dtype=covariance.dtype)
+    factor[torch.from_numpy(pivots).long() - 1] = torch.from_numpy(np.tril(lower[:, : max(rank, 1)]))
+    eigenvalues, vectors = torch.linalg.eigh(factor.T @ factor)
+    kept = eigenvalues >= RANK * eigenvalues[-1].clamp_min(torch.finfo(eigenvalues.dtype).tiny)
+    eigenvalues, vectors = eigenvalues[kept], vectors[:, kept]
+    return eigenvalues, factor @ (vectors / eigenvalues.sqrt())

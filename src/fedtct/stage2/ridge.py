@@ -103,10 +103,7 @@ class Ridge(Stage2):
         return float(2 * d**1.5 * deviation / n)  # features are scaled by √d
 
     def _total(self, replies: Replies) -> Sums:
-        parts = []
-        for m in replies.messages:
-            parts.append(Sums(Sums.unpack(m["s"], len(m["t"])), m["t"], m["yy"]))
-        return Sums.total(parts)
+        return Sums.total(replies.values("s"), replies.values("t"), replies.values("yy"))
 
     def _choose(self, session: Session, recipe: Recipe, path: RidgePath, models: list[LinearModel]) -> float:
         """The strength of the ridge."""
