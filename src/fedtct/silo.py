@@ -208,12 +208,11 @@ class Silo:
         reply = features.rate(m["w"], regression.scores(start)) if m["evaluate"] else {}
         return reply | {"n": len(self), "w": local}
 
-    def _check_step_size(self, largest_eigenvalue: float, lr: float | Tensor, steps: int | Tensor) -> None:
+    def _check_step_size(self, largest_eigenvalue: float, lr: float, steps: int) -> None:
         """The server chose a step that is safe for the silos it knew; one that comes later may be another case."""
-        largest = float((torch.as_tensor(lr) * (torch.as_tensor(steps) > 1)).max())  # of a grid, whose cells are many
-        if largest * largest_eigenvalue >= 2:
+        if steps > 1 and lr * largest_eigenvalue >= 2:
             raise FedtctError(
-                f"{self.name}: steps of {largest:.3g} diverge here, from {2 / largest_eigenvalue:.3g} on: "
+                f"{self.name}: steps of {lr:.3g} diverge here, from {2 / largest_eigenvalue:.3g} on: "
                 "it was not there when the step size was chosen; set a smaller stage2_lr"
             )
 

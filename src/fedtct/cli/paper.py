@@ -108,9 +108,9 @@ def run(
 
 
 def _from_imagenet(run: Run) -> bool:
-    from fedtct.paper.protocol import Train
+    from fedtct.paper.protocol import network_of
 
-    return (run if isinstance(run, Train) else run.network).init == "imagenet"
+    return network_of(run).init == "imagenet"
 
 
 def _counting(screen: Screen, runner: Runner, wanted: list[Run]) -> Watch:

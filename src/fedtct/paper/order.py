@@ -1,7 +1,7 @@
 """Everything that the paper shows, the most valuable first: for a GPU that is there for some minutes at a time."""
 
 from fedtct.paper.figures import figures
-from fedtct.paper.protocol import Run, Tangent, Train
+from fedtct.paper.protocol import Run, Tangent, Train, network_of
 from fedtct.paper.tables import cells
 
 DATASETS = ("fashion-mnist", "cifar10", "cifar100")
@@ -12,17 +12,13 @@ def by_value() -> list[Run]:
     runs: list[Run] = [cell.run for cell in cells()]
     runs += [curve.run for figure in figures().values() for panel in figure.panels for curve in panel.curves]
     every = list(dict.fromkeys(runs))
-    networks = list(dict.fromkeys(map(_network, every)))
-    return sorted(every, key=lambda run: (_rank(run), networks.index(_network(run)), _detail(run)))
-
-
-def _network(run: Run) -> Train:
-    return run if isinstance(run, Train) else run.network
+    networks = list(dict.fromkeys(map(network_of, every)))
+    return sorted(every, key=lambda run: (_rank(run), networks.index(network_of(run)), _detail(run)))
 
 
 def _rank(run: Run) -> int:
     """Fashion-MNIST whole; TCT on each CIFAR, then Centralized; ImageNet's weights, table 1, GroupNorm; baselines."""
-    network = _network(run)
+    network = network_of(run)
     if network.dataset == "fashion-mnist":
         return 0
     usual = (network.model, network.init) == ("resnet18-bn", "random")

@@ -105,5 +105,10 @@ class Retrain:
 Run = Train | Tangent | Retrain
 
 
+def network_of(run: Run) -> Train:
+    """The network that a run trains or starts from."""
+    return run if isinstance(run, Train) else run.network
+
+
 def _file_name(*parts: str) -> str:
     return "-".join(parts).replace(":", "")
