@@ -16,9 +16,33 @@ if TYPE_CHECKING:
 Finding = dict[str, Any]  # plain values, for JSON
 State = dict[str, Any]  # an algorithm's server side between rounds: tensors and plain numbers
 
+RATED_ON = {"test": "test", "holdout": "held-out", "train": "training"}  # data in words; the first there is counts
+
+
+class Rated:
+    """A model's ratings: accuracies, or R² in their place if numbers are learnt."""
+
+    train_r2: float | None
+    test_r2: float | None
+
+    @property
+    def regression(self) -> bool:
+        """Whether numbers are learnt, not classes."""
+        return self.train_r2 is not None or self.test_r2 is not None
+
+    def rating(self, of: str) -> float | None:
+        """How good the model is on "train", "test" or "holdout" data, or for the "worst_silo": accuracy or R²."""
+        found: float | None = getattr(self, f"{of}_{'r2' if self.regression else 'accuracy'}")
+        return found
+
+
+def rated_on(models: Sequence[Rated]) -> str | None:
+    """The data that counts: the test set if a model was rated on it, else what silos hold out, else training data."""
+    return next((of for of in RATED_ON if any(model.rating(of) is not None for model in models)), None)
+
 
 @dataclass(frozen=True)
-class Row:
+class Row(Rated):
     """The model after so many rounds of a stage, and what the round that made it cost.
 
     Accuracies are shares from 0 to 1. Train scores are the silos' own, on the data they train on; a silo's accuracy is
@@ -52,16 +76,6 @@ class Row:
     test_rmse: float | None = None
     holdout_rmse: float | None = None
     rated_by: tuple[str, ...] = ()
-
-    @property
-    def regression(self) -> bool:
-        """Whether numbers are learnt, not classes."""
-        return self.train_r2 is not None or self.test_r2 is not None
-
-    def rating(self, of: str) -> float | None:
-        """How good the model is on "train", "test" or "holdout" data, or for the "worst_silo": accuracy or R²."""
-        found: float | None = getattr(self, f"{of}_{'r2' if self.regression else 'accuracy'}")
-        return found
 
     @classmethod
     def of(cls, stage: str, number: int, cost: Cost, replies: Replies | None, test: Score | None) -> "Row":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from fedtct.cli.screen import percent
+from fedtct.cli.screen import RATED_ON, percent
 
 if TYPE_CHECKING:
     from fedtct.classifier import Classifier
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from fedtct.runs.compare import Line
     from fedtct.runs.predictions import Evaluation
     from fedtct.runs.summary import Summary
-
-RATED = {"test": "test", "held-out": "holdout", "train": "train"}
 
 
 def next_free(path: Path, ending: str = "") -> Path:
@@ -45,15 +43,15 @@ def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
         print_json(summary.as_dict())
         return
     megabytes = (summary.bytes_up + summary.bytes_down) / 1e6
-    rated = RATED | {_worst_silo(summary): "worst_silo"}
-    rated = {title: of for title, of in rated.items() if of == "train" or summary.rating(of) is not None}
+    rated = RATED_ON | {"worst_silo": _worst_silo(summary)}
+    rated = {of: title for of, title in rated.items() if of == "train" or summary.rating(of) is not None}
     unit, show = _measure(summary.regression)
-    titles = [title + (unit if place == 0 else "") for place, title in enumerate(rated)]
+    titles = [title + (unit if place == 0 else "") for place, title in enumerate(rated.values())]
     table = _table("method", "split", *titles, "rounds", "MB a silo", "seconds")
     table.add_row(
         summary.method,
         summary.split,
-        *(show(summary.rating(of)) for of in rated.values()),
+        *(show(summary.rating(of)) for of in rated),
         summary.rounds,
         f"{megabytes:,.1f}",
         f"{summary.seconds:,.1f}",
@@ -84,7 +82,7 @@ def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) 
         print_json({"folder": str(folder), "table": [line.as_dict() for line in lines]})
         return
     unit, show = _measure(lines[0].regression)
-    title = next(title for title, of in RATED.items() if of == lines[0].rated_on) + unit
+    title = RATED_ON[lines[0].rated_on] + unit
     title += ", mean ± std" if any(line.seeds > 1 for line in lines) else ""
     table = _table("split", "method", title, _worst_silo(lines[0]), "rounds", "MB a silo", "seconds")
     for before, line in zip([None, *lines], lines, strict=False):

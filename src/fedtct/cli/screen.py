@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LINES = 10.0
 Item = TypeVar("Item")
 RATING = ("describe", "evaluate", "rate", "assess")  # questions that belong to no round of their own
+RATED_ON = {"test": "test", "holdout": "held-out", "train": "train"}  # as titles, where there is little room
 STAGES = {"stage1": "stage 1", "convexify": "convexify", "stage2": "stage 2", "alone": "each silo alone"}
 
 
@@ -200,8 +201,7 @@ class _Bars(_Shown):
 
 def accuracies(row: Row) -> str:
     """The accuracies of a row, or R² of a regression, as far as there are any."""
-    parts = {"test": row.rating("test"), "held-out": row.rating("holdout"), "train": row.rating("train")}
-    found = {name: value for name, value in parts.items() if value is not None}
+    found = {name: value for of, name in RATED_ON.items() if (value := row.rating(of)) is not None}
     return "  ".join(f"{name} {f'R² {v:.3f}' if row.regression else percent(v)}" for name, v in found.items())
 
 

@@ -6,9 +6,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 from fedtct.errors import FedtctError
-from fedtct.history import Row
+from fedtct.history import RATED_ON, Row, rated_on
 
-RATED_ON = {"test": "test", "holdout": "held-out", "train": "training"}
 MEASURES = {"accuracy": "accuracy", "r2": "R²"}
 Histories = Mapping[str, Sequence[Row] | Sequence[Sequence[Row]]]
 
@@ -52,23 +51,17 @@ def read_curves(histories: Histories) -> tuple[list[Curve], str]:
     runs = {label: _as_runs(entry) for label, entry in histories.items()}
     rows = [row for many in runs.values() for rows in many for row in rows]
     what = "r2" if any(row.regression for row in rows) else "accuracy"
-    field = measured(rows, what)
-    name = f"{RATED_ON[field.split('_')[0]]} {MEASURES[what]}"
+    of = rated_on(rows) or "train"
+    name = f"{RATED_ON[of]} {MEASURES[what]}"
     curves = []
     for label, many in runs.items():
-        traces = [list(_trace(rows, field)) for rows in many]
+        traces = [list(_trace(rows, f"{of}_{what}")) for rows in many]
         if not traces or not all(traces):
             raise FedtctError(f"there is nothing to plot for {label!r}: a history of it has no {name}")
         curves.append(_curve(label, traces))
     if not curves:
         raise FedtctError("there is nothing to plot: no histories were given")
     return curves, name
-
-
-def measured(rows: Sequence[Row], what: str) -> str:
-    """The field of the test set's accuracy, R² or loss if there is any, else of held-out samples or training data."""
-    fields = [f"{of}_{what}" for of in RATED_ON if hasattr(Row, f"{of}_{what}")]
-    return next((field for field in fields if any(getattr(row, field) is not None for row in rows)), fields[-1])
 
 
 def read_stage(runs: Mapping[str, Sequence[Sequence[Row]]], field: str, stage: str) -> list[Curve]:

@@ -10,12 +10,11 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedtct.errors import FedtctError
+from fedtct.history import rated_on
 from fedtct.runs.config import OWN_DEFAULTS, RunConfig, as_value
 from fedtct.runs.folder import RunFolder, write_json
 from fedtct.runs.plan import Plan
 from fedtct.runs.summary import Summary
-
-RATED_ON = ("test", "holdout", "train")  # the first that there is counts
 
 
 def comparison(
@@ -74,8 +73,8 @@ class Line:
     @classmethod
     def of(cls, runs: Sequence[Summary]) -> Line:
         """The mean of runs that differ in their seed."""
-        rated_on = next((of for of in RATED_ON if runs[0].rating(of) is not None), "test")
-        ratings = [rating for run in runs if (rating := run.rating(rated_on)) is not None]
+        counts = rated_on(runs[:1]) or "test"
+        ratings = [rating for run in runs if (rating := run.rating(counts)) is not None]
         worst = [rating for run in runs if (rating := run.rating("worst_silo")) is not None]
         return cls(
             method=runs[0].method,
@@ -87,7 +86,7 @@ class Line:
             rounds=runs[0].rounds,
             megabytes=fmean(run.bytes_up + run.bytes_down for run in runs) / 1e6,
             seconds=fmean(run.seconds for run in runs),
-            rated_on=rated_on,
+            rated_on=counts,
             worst_silo_on=runs[0].worst_silo_on,
             regression=runs[0].regression,
         )

@@ -11,6 +11,7 @@ from fedtct import __version__
 from fedtct.classifier import METADATA, Classifier, read_record
 from fedtct.data.sources import read_inputs, read_samples
 from fedtct.errors import FedtctError
+from fedtct.history import RATED_ON
 from fedtct.importing import import_function, is_function_name
 from fedtct.runs.config import read_toml
 from fedtct.runs.folder import CONFIG, MODEL, RunFolder, free_file
@@ -103,9 +104,7 @@ def write_card(saved: Saved, name: str) -> str:
 def _training(run: RunFolder) -> list[str]:
     summary, silos = Summary.of(run), SiloRatings.of(run)
     metric, show = ("R²", "{:.3f}") if summary.regression else ("accuracy", "{:.1%}")
-    rated = {
-        name: summary.rating(of) for name, of in (("test", "test"), ("held-out", "holdout"), ("training", "train"))
-    }
+    rated = {name: summary.rating(of) for of, name in RATED_ON.items()}
     where = ", ".join(f"{show.format(value)} on {name} samples" for name, value in rated.items() if value is not None)
     megabytes = (summary.bytes_up + summary.bytes_down) / 1e6
     lines = [

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, fields
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from fedtct.history import Row
+from fedtct.history import Rated, Row
 from fedtct.privacy import spent_epsilon
 from fedtct.runs.config import RunConfig
 from fedtct.runs.findings import SILOS
@@ -13,7 +13,7 @@ from fedtct.runs.folder import RunFolder
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Rated):
     """The model a run ended with, and what it took. Bytes are a silo's, over the whole run."""
 
     dataset: str
@@ -63,16 +63,6 @@ class Summary:
             epsilon=spent(rows, config),
             folder=str(folder.path),
         )
-
-    @property
-    def regression(self) -> bool:
-        """Whether numbers were learnt, not classes."""
-        return self.train_r2 is not None
-
-    def rating(self, of: str) -> float | None:
-        """How good the model is on "test", "train" or "holdout" data, or for the "worst_silo": accuracy or R²."""
-        found: float | None = getattr(self, f"{of}_{'r2' if self.regression else 'accuracy'}")
-        return found
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; those of the other task are left out."""

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from fedtct.history import Row
-from fedtct.report.curves import RATED_ON
+from fedtct.history import Row, rated_on
 from fedtct.report.page.blocks import Block, Note, Rating, Section, Table, TableRow, rating_of
 from fedtct.report.page.tasks import Method, Task
 from fedtct.runs.config import ELSEWHERE
@@ -54,7 +53,7 @@ class Result:
 
 
 def _rating(row: Row) -> float | None:
-    return next((rating for of in RATED_ON if (rating := row.rating(of)) is not None), None)
+    return row.rating(rated_on([row]) or "test")
 
 
 def section(task: Task) -> Section:
@@ -112,9 +111,8 @@ def _reading(task: Task, bound: float | None, rating: Rating) -> str:
     """How to read the table, and what it does not tell."""
     runs = [run for method in task.methods for run in method.runs]
     whose = " or ".join(dict.fromkeys(SILO_SAMPLES[SiloRatings.of(run).on] for run in runs))
-    rows = [row for run in runs for row in run.history]
     places = {"test": "the test set", "holdout": "what silos hold out", "train": "the data that silos train on"}
-    where = next((text for of, text in places.items() if any(row.rating(of) is not None for row in rows)), "nothing")
+    where = places.get(rated_on([row for run in runs for row in run.history]) or "", "nothing")
     over = ", mean ± standard deviation over seeds" if any(len(method.runs) > 1 for method in task.methods) else ""
     parts = [f"{rating.name[0].upper()}{rating.name[1:]} is on {where}{over}. A silo’s is on {whose}."]
     if task.regression:

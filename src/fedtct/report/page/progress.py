@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable, Sequence
 
-from fedtct.report.curves import RATED_ON, Curve, Point, measured, read_curves, read_stage
+from fedtct.history import rated_on
+from fedtct.report.curves import Curve, Point, read_curves, read_stage
 from fedtct.report.page.blocks import (
     Chart,
     Note,
@@ -37,8 +38,8 @@ def section(task: Task) -> Section:
     curves, accuracy = read_curves(histories)
     rating = rating_of(task)
     charts = _charts(accuracy[0].upper() + accuracy[1:], task, curves, rating, {"yaxis": rating.axis})
-    field = measured([row for many in histories.values() for rows in many for row in rows], "loss")
-    whose = "Test" if field == "test_loss" else "Training"
+    tested = rated_on([row for many in histories.values() for rows in many for row in rows]) == "test"
+    whose, field = ("Test", "test_loss") if tested else ("Training", "train_loss")  # held-out samples have none
     for stage, loss in (LOSSES | ({"stage1": "squared error in stage 1"} if task.regression else {})).items():
         curves = read_stage(histories, field, stage)
         if any(len(curve.points) > 1 for curve in curves):
@@ -49,7 +50,7 @@ def section(task: Task) -> Section:
 
 def _rated(method: Method) -> bool:
     """Whether the model of every run was rated at all; with differential privacy silos keep that to themselves."""
-    return all(any(row.rating(of) is not None for of in RATED_ON for row in run.history) for run in method.runs)
+    return all(rated_on(run.history) for run in method.runs)
 
 
 def _reading(task: Task) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from statistics import fmean
 
-from fedtct.history import Finding, Row
+from fedtct.history import Finding, Row, rated_on
 from fedtct.report.page.blocks import (
     QUIET,
     Block,
@@ -53,7 +53,7 @@ def section(task: Task) -> Section:
         seeds.setdefault(run.config.seed, []).append((method, found, alone[run.path]))
     everything = [entry for entries in seeds.values() for entry in entries]
     held = judged[0][2].get("held_out", False)
-    tested = any(row.rating("test") is not None for row in judged[0][1].history)
+    tested = rated_on(judged[0][1].history) == "test"
     epochs = next(iter(alone.values()))["settings"]["epochs"]
     blocks: list[Block] = [
         _gains(task, everything),
