@@ -19,15 +19,13 @@ def is_function_name(text: str) -> bool:
 def import_function(name: str, folder: Path) -> Callable[..., Any]:
     """The function module:function, the module being in ``folder`` or installed."""
     module, function = name.split(":")
-    sys.path.insert(0, str(folder.absolute()))
     try:
-        found = getattr(importlib.import_module(module), function)
+        with importable(folder):
+            found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         raise FedtctError(f"there is no {name} to import", error) from error
     except Exception as error:
         raise FedtctError(f"{module} cannot be imported", error) from error
-    finally:
-        sys.path.remove(str(folder.absolute()))
     if not callable(found):
         raise FedtctError(f"{name} is no function but {type(found).__name__}")
     return found  # type: ignore[no-any-return]
