@@ -71,8 +71,9 @@ class Line:
     regression: bool
 
     @classmethod
-    def of(cls, runs: Sequence[Summary]) -> Line:
+    def of(cls, folders: Sequence[RunFolder]) -> Line:
         """The mean of runs that differ in their seed."""
+        runs = [Summary.of(folder) for folder in folders]
         counts = rated_on(runs[:1]) or "test"
         ratings = [rating for run in runs if (rating := run.rating(counts)) is not None]
         worst = [rating for run in runs if (rating := run.rating("worst_silo")) is not None]
@@ -110,7 +111,7 @@ class Line:
 
 def table(runs: Mapping[str, RunFolder]) -> list[Line]:
     """A line for each method and split, in the order of the runs."""
-    return [Line.of([Summary.of(run) for run in group]) for group in by_method_and_split(runs).values()]
+    return [Line.of(group) for group in by_method_and_split(runs).values()]
 
 
 def by_method_and_split(runs: Mapping[str, RunFolder]) -> dict[tuple[str, str], list[RunFolder]]:

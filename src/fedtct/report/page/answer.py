@@ -1,13 +1,13 @@
 """The answer, on top: how good each method is in the end, how far from centralized, and what it took."""
 
-from dataclasses import dataclass
-from statistics import fmean, stdev
+from collections.abc import Sequence
 
-from fedtct.history import Row, rated_on
+from fedtct.history import rated_on
 from fedtct.report.page.blocks import Block, Note, Rating, Section, Table, TableRow, rating_of
 from fedtct.report.page.tasks import Method, Task
+from fedtct.runs.compare import Line
 from fedtct.runs.config import ELSEWHERE
-from fedtct.runs.summary import SiloRatings, Summary, final_row
+from fedtct.runs.summary import SiloRatings, Summary
 
 SILO_SAMPLES = {
     "holdout": "the samples it holds out",
@@ -15,92 +15,52 @@ SILO_SAMPLES = {
     "own": "its own samples, those it trains on unless all silos hold some out",
 }
 COLUMNS = ("method", "{}", "to centralized", "worst silo", "rounds", "MB a silo", "seconds")
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a method's runs ended with, on average."""
-
-    method: Method
-    accuracy: float | None
-    spread: float | None  # over seeds
-    worst: float | None
-    rounds: str
-    megabytes: float
-    seconds: float
-
-    @classmethod
-    def of(cls, method: Method) -> "Result":
-        """The mean over seeds."""
-        runs = [Summary.of(run) for run in method.runs]
-        rows = [final_row(run.history, run.config) for run in method.runs]
-        known = [rating for row in rows if (rating := _rating(row)) is not None]
-        worst = [found for run in runs if (found := run.rating("worst_silo")) is not None]
-        return cls(
-            method,
-            accuracy=fmean(known) if known else None,
-            spread=stdev(known) if len(known) > 1 else None,
-            worst=fmean(worst) if worst else None,
-            rounds=runs[0].rounds,
-            megabytes=fmean(run.bytes_up + run.bytes_down for run in runs) / 1e6,
-            seconds=fmean(run.seconds for run in runs),
-        )
-
-    @property
-    def federated(self) -> bool:
-        """Whether silos kept their data."""
-        return self.method.config.method != "centralized"
-
-
-def _rating(row: Row) -> float | None:
-    return row.rating(rated_on([row]) or "test")
+CENTRALIZED = "centralized"  # the bound: data in one place
 
 
 def section(task: Task) -> Section:
     """A sentence, and a table with the best method first."""
-    results = sorted(map(Result.of, task.methods), key=lambda result: -(result.accuracy or 0.0))
-    bound = next((result.accuracy for result in results if not result.federated), None)
+    results = [(method, Line.of(method.runs)) for method in task.methods]
+    results.sort(key=lambda result: -(result[1].rating or 0.0))
+    bound = next((line.rating for _, line in results if line.method == CENTRALIZED), None)
     rating = rating_of(task)
-    rows = [TableRow(_cells(result, bound, rating), result.method) for result in results]
+    rows = [TableRow([method.label, *_cells(line, bound, rating)], method) for method, line in results]
     columns = [column.format(rating.name) for column in COLUMNS]
     blocks: list[Block] = [Table(columns, rows), Note(_reading(task, bound, rating))]
     return Section(task.title, blocks, intro=_headline(results, bound, rating))
 
 
-def _cells(result: Result, bound: float | None, rating: Rating) -> list[str]:
-    spread = f" ± {rating.plain(result.spread)}" if result.spread is not None else ""
-    known = result.federated and bound is not None and result.accuracy is not None
+def _cells(line: Line, bound: float | None, rating: Rating) -> list[str]:
+    spread = f" ± {rating.plain(line.spread)}" if line.spread is not None else ""
+    gap = None if line.method == CENTRALIZED or bound is None or line.rating is None else line.rating - bound
     return [
-        result.method.label,
-        rating.text(result.accuracy) + spread,
-        rating.difference(result.accuracy - bound)
-        if known and result.accuracy is not None and bound is not None
-        else "–",
-        rating.text(result.worst),
-        result.rounds,
-        f"{result.megabytes:,.1f}",
-        f"{result.seconds:,.1f}",
+        rating.text(line.rating) + spread,
+        rating.difference(gap),
+        rating.text(line.worst_silo),
+        line.rounds,
+        f"{line.megabytes:,.1f}",
+        f"{line.seconds:,.1f}",
     ]
 
 
-def _headline(results: list[Result], bound: float | None, rating: Rating) -> str:
-    federated = [result for result in results if result.federated and result.accuracy is not None]
+def _headline(results: Sequence[tuple[Method, Line]], bound: float | None, rating: Rating) -> str:
+    federated = [(method, line) for method, line in results if line.method != CENTRALIZED and line.rating is not None]
     if not federated:
         return ""
-    best = federated[0]
-    assert best.accuracy is not None
-    text = f"{best.method.label} reaches {_of(rating, best.accuracy)}"
+    method, best = federated[0]
+    assert best.rating is not None
+    text = f"{method.label} reaches {_of(rating, best.rating)}"
     if len(federated) > 1:
         text += ", the best of the federated methods here"
     if bound is not None:
-        gap = best.accuracy - bound
+        gap = best.rating - bound
         size = rating.plain(abs(gap)) + (" points" if rating.sign else "")
         where = "on a par with" if float(rating.plain(abs(gap))) == 0 else f"{size} {'above' if gap > 0 else 'below'}"
         text += f"; that is {where} training on all data in one place"
     text += f". It took {best.rounds} rounds and {best.megabytes:,.1f} MB for each silo"
-    return text + (
-        f"; on what its worst silo has, it reaches {_of(rating, best.worst)}." if best.worst is not None else "."
-    )
+    if best.worst_silo is not None:
+        text += f"; on what its worst silo has, it reaches {_of(rating, best.worst_silo)}"
+    return f"{text}."
 
 
 def _of(rating: Rating, value: float) -> str:
