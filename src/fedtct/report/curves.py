@@ -1,6 +1,6 @@
 """Histories as curves: a measure over the rounds and megabytes it took, seeds of a method merged into one."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple
@@ -91,15 +91,21 @@ def _trace(rows: Sequence[Row], field: str) -> Iterator[Point]:
     A later stage's round 0 is left out: its model is still all zeros, and nobody would use it in place of the
     one before.
     """
+    for row, rounds, megabytes in so_far(rows):
+        value: float | None = getattr(row, field)
+        if value is not None and (row.round > 0 or rounds == 0):
+            yield Point(row.stage, row.round, rounds, megabytes, value, value, value)
+
+
+def so_far(rows: Iterable[Row]) -> Iterator[tuple[Row, int, float]]:
+    """Each row with the rounds and a silo's megabytes, over all stages, that its model took."""
     rounds, megabytes, earlier, stage = 0, 0.0, 0, None
     for row in rows:
         if row.stage != stage:
             earlier, stage = rounds, row.stage
         rounds = earlier + row.round
         megabytes += (row.bytes_up + row.bytes_down) / 1e6
-        value: float | None = getattr(row, field)
-        if value is not None and (row.round > 0 or earlier == 0):
-            yield Point(row.stage, row.round, rounds, megabytes, value, value, value)
+        yield row, rounds, megabytes
 
 
 def _merge(traces: Sequence[Sequence[Point]]) -> Iterator[Point]:

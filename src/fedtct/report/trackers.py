@@ -7,6 +7,7 @@ from typing import Any
 
 from fedtct.errors import FedtctError
 from fedtct.history import Row
+from fedtct.report.curves import so_far
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.summary import Summary
 
@@ -19,12 +20,7 @@ def need(tracker: str) -> None:
 
 def metrics(run: RunFolder) -> Iterator[tuple[int, dict[str, float]]]:
     """What was measured after each round, counted over all stages; names are such as ``stage1/test_accuracy``."""
-    earlier, rounds, stage, megabytes = 0, 0, "", 0.0
-    for row in run.history:
-        if row.stage != stage:
-            earlier, stage = rounds, row.stage
-        rounds = earlier + row.round
-        megabytes += (row.bytes_up + row.bytes_down) / 1e6
+    for row, rounds, megabytes in so_far(run.history):
         yield rounds, {f"{row.stage}/{name}": value for name, value in _numbers(row).items()} | {"megabytes": megabytes}
 
 
