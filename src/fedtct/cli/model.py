@@ -31,7 +31,7 @@ def predict(
         screen.wait("reading the model")
         from fedtct.runs.folder import free_file, write_text
         from fedtct.runs.predictions import prediction_table
-        from fedtct.runs.saved import Saved
+        from fedtct.runs.saved import CALIBRATION, Saved
         from fedtct.tasks import Regression
 
         path = free_file(out) if out else None
@@ -45,7 +45,7 @@ def predict(
     else:
         print(text, end="")
     if not isinstance(saved.model.spec.task, Regression) and not saved.model.calibrated:
-        Screen().say("fedtct: probabilities are not calibrated: no silo held samples out in training")
+        Screen().say(f"fedtct: probabilities are {CALIBRATION[False]} in training")
 
 
 def evaluate(

@@ -113,6 +113,8 @@ def _worst_silo(rated: Summary | Line) -> str:
 
 def print_evaluation(found: Evaluation, model: Classifier) -> None:
     """How right a model is: all samples together, then each class."""
+    from fedtct.runs.saved import CALIBRATION
+
     titles = {"r2": "R²", "rmse": "RMSE", "mae": "mean absolute error", "log_loss": "log-loss"}
     table = _table("samples", *(titles.get(name, name.replace("_", " ")) for name in found.figures))
     show = {name: percent(v) if "accuracy" in name else f"{v:.4g}" for name, v in found.figures.items()}
@@ -124,10 +126,7 @@ def print_evaluation(found: Evaluation, model: Classifier) -> None:
     for rating in found.classes:
         shares = (percent(None if share != share else share) for share in (rating.recall, rating.precision))
         each.add_row(rating.name, f"{rating.samples:,}", *shares)
-    how = (
-        "calibrated on samples that silos held out" if model.calibrated else "not calibrated: no silo held samples out"
-    )
-    _print(each, f"probabilities are {how}")
+    _print(each, f"probabilities are {CALIBRATION[model.calibrated]}")
 
 
 def print_messages(lines: Sequence[Message], promise: str = "") -> None:

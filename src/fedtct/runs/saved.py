@@ -15,11 +15,11 @@ from fedtct.history import RATED_ON
 from fedtct.importing import import_function, is_function_name
 from fedtct.runs.config import read_toml
 from fedtct.runs.folder import CONFIG, MODEL, RunFolder, free_file
-from fedtct.runs.summary import SiloRatings, Summary, final_row
+from fedtct.runs.summary import SILO_SAMPLES, SiloRatings, Summary, final_row
 from fedtct.tasks import Regression
 
 CARD, TARGET = "model_card", "target"
-SILO_SAMPLES = {"holdout": "what it holds out", "test": "test samples in its mix of classes", "own": "its own samples"}
+CALIBRATION = {True: "calibrated on samples that silos held out", False: "not calibrated: no silo held samples out"}
 
 
 class Saved(NamedTuple):
@@ -89,10 +89,9 @@ def write_card(saved: Saved, name: str) -> str:
     if isinstance(spec.task, Regression):
         lines += [f"- **Gives:** {saved.target or 'a number'}, on average {spec.task.mean:.6g} in training"]
     else:
-        how = "calibrated on samples that silos held out" if model.calibrated else "not calibrated: no silo held out"
         names = [str(name) for name in model.classes.tolist()]
         between = "; " if any("," in name for name in names) else ", "
-        lines += [f"- **Classes:** {between.join(names)}", f"- **Probabilities:** {how}"]
+        lines += [f"- **Classes:** {between.join(names)}", f"- **Probabilities:** {CALIBRATION[model.calibrated]}"]
     if saved.run is not None:
         lines += _training(saved.run)
     own = "" if isinstance(spec.model, str) else ", model=build"

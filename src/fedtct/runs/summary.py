@@ -11,6 +11,12 @@ from fedtct.runs.config import RunConfig
 from fedtct.runs.findings import SILOS
 from fedtct.runs.folder import RunFolder
 
+SILO_SAMPLES = {  # what a silo's rating is on
+    "holdout": "what it holds out",
+    "test": "test samples, each class as often as the silo has it",
+    "own": "its own samples, those it trains on unless all silos hold some out",
+}
+
 
 @dataclass(frozen=True)
 class Summary(Rated):
@@ -73,8 +79,8 @@ class Summary(Rated):
 class SiloRatings(NamedTuple):
     """How good the model a run ended with is for each silo.
 
-    ``on`` tells on which samples: "holdout", those that the silo holds out; if there are none "test", test samples with
-    each class as often as the silo has it; or "own" if nobody looked, as the silo itself rates the model.
+    ``on`` tells on which of SILO_SAMPLES: "holdout", if there are none "test", or "own" if nobody looked, as the silo
+    itself rates the model.
     """
 
     values: tuple[float | None, ...]

@@ -7,13 +7,8 @@ from fedtct.report.page.blocks import Block, Note, Rating, Section, Table, Table
 from fedtct.report.page.tasks import Method, Task
 from fedtct.runs.compare import Line
 from fedtct.runs.config import ELSEWHERE
-from fedtct.runs.summary import SiloRatings, Summary
+from fedtct.runs.summary import SILO_SAMPLES, SiloRatings, Summary
 
-SILO_SAMPLES = {
-    "holdout": "the samples it holds out",
-    "test": "test samples, each class as often as the silo has it",
-    "own": "its own samples, those it trains on unless all silos hold some out",
-}
 COLUMNS = ("method", "{}", "to centralized", "worst silo", "rounds", "MB a silo", "seconds")
 CENTRALIZED = "centralized"  # the bound: data in one place
 

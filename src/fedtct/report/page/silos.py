@@ -27,7 +27,7 @@ from fedtct.report.page.blocks import (
 )
 from fedtct.report.page.tasks import Method, Task, called
 from fedtct.runs.findings import ALONE, SILOS
-from fedtct.runs.summary import final_row
+from fedtct.runs.summary import SILO_SAMPLES, final_row
 
 COLUMNS = (
     "method",
@@ -59,7 +59,7 @@ def section(task: Task) -> Section:
         _gains(task, everything),
         *_charts(task, seeds),
     ]
-    own = "what the silo holds out" if held else "test samples, each class as often as the silo has it"
+    own = SILO_SAMPLES["holdout" if held else "test"]
     everybody = "the whole test set" if tested else "what all silos hold out"
     intro = (
         f"Each silo also trained the same network alone, for {epochs} epochs on its own samples. "
