@@ -81,17 +81,7 @@ def run(
         screen.wait("getting ready")
         from fedtct.paper.runner import OutOfTime, Runner
 
-    wanted = [found for name in part for key, found in parts(name).items() if only in key]
-    if not wanted:
-        raise FedtctError(
-            f"{' '.join(part)} has nothing with '{only}' in its name: fedtct paper list {part[0]} shows all"
-        )
-    if not imagenet and scale != "tiny" and any(map(_from_imagenet, wanted)):
-        others = [found for found in wanted if not _from_imagenet(found)]
-        if ALL not in part or not others:
-            raise FedtctError("these runs start from ImageNet weights: give the state dict with --imagenet FILE")
-        screen.say("runs from ImageNet weights are left out: they need a state dict, --imagenet FILE")
-        wanted = others
+    wanted = _wanted(part, only, bool(imagenet) or scale == "tiny", screen)
     with stoppable(screen, None, shlex.join(["fedtct", *sys.argv[1:]])), screen:
         screen.wait("getting ready")
         for seed in range(seeds):
@@ -107,10 +97,21 @@ def run(
         screen.say(f"all of it has results in {results}: `fedtct paper report` puts them beside the published ones")
 
 
-def _from_imagenet(run: Run) -> bool:
+def _wanted(part: list[str], only: str, imagenet: bool, screen: Screen) -> list[Run]:
+    """The runs that are asked for; of all of them only those that can be done if there are no ImageNet weights."""
     from fedtct.paper.protocol import network_of
 
-    return network_of(run).init == "imagenet"
+    named = [found for name in part for key, found in parts(name).items() if only in key]
+    if not named:
+        raise FedtctError(
+            f"{' '.join(part)} has nothing with '{only}' in its name: fedtct paper list {part[0]} shows all"
+        )
+    possible = [run for run in named if imagenet or network_of(run).init != "imagenet"]
+    if len(possible) < len(named):
+        if ALL not in part or not possible:
+            raise FedtctError("these runs start from ImageNet weights: give the state dict with --imagenet FILE")
+        screen.say("runs from ImageNet weights are left out: they need a state dict, --imagenet FILE")
+    return possible
 
 
 def _counting(screen: Screen, runner: Runner, wanted: list[Run]) -> Watch:
