@@ -62,7 +62,6 @@ class Session:
     ) -> "Session":
         """Ask the silos what they hold, check that it fits together and agree on the network.
 
-        A run that goes on keeps what was agreed on when it began: a silo that is missing now must not change it.
         ``private`` silos tell nothing that depends on their samples, but for how many there are.
         """
         if model is None:
@@ -75,16 +74,8 @@ class Session:
             federation = federation.pooled()
         if isinstance(model, nn.Module):
             num_classes = head_size(model, head)
-        if private and num_classes is None:
-            raise FedtctError("with differential privacy silos do not tell their labels: give num_classes")
         journal = journal or Journal()
-        descriptions = federation.ask("describe", {"private": True} if private else {})
-        if (before := journal.agreement()) is not None:
-            agreed = _as_before(before, descriptions, num_classes)
-            federation.expect(agreed.silos)
-        else:
-            agreed = _agree_now(descriptions, num_classes, private)
-            journal.keep_agreement(agreed.record())
+        agreed = _agree(federation, journal, num_classes, private)
         if not isinstance(model, str | nn.Module):
             model = build_own(model, agreed.inputs.shape, agreed.outputs, seed)
         spec = NetworkSpec(
@@ -115,6 +106,20 @@ class Session:
             return None
         x, y = self.spec.encode(*as_samples(*test, "the test data"), "the test data")
         return Test(x.to(self.network.device), y.to(self.network.device))
+
+
+def _agree(federation: Federation, journal: Journal, num_classes: int | None, private: bool) -> Agreement:
+    """A run that goes on keeps what was agreed on when it began: a silo that is missing now must not change it."""
+    if private and num_classes is None:
+        raise FedtctError("with differential privacy silos do not tell their labels: give num_classes")
+    told = federation.ask("describe", {"private": True} if private else {})
+    if (before := journal.agreement()) is not None:
+        agreed = _as_before(before, told, num_classes)
+        federation.expect(agreed.silos)
+    else:
+        agreed = _agree_now(told, num_classes, private)
+        journal.keep_agreement(agreed.record())
+    return agreed
 
 
 def _agree_now(told: Replies, num_classes: int | None, private: bool) -> Agreement:
