@@ -4,7 +4,7 @@ Every silo holds a tenth of its samples out. A learning rate is chosen from the 
 early: every rate runs for a fifth of the rounds, and the best goes on to the end; if it diverges there, the next best
 does. Where the rate is given, all samples are trained on, as in the paper. Nothing is computed twice: runs of one
 learning rate are shared by all that show them, TCT starts from FedAvg's weights at its round, and all ways of stage 2
-on one set of features are solved together.
+share one set of features.
 """
 
 import contextlib
