@@ -11,7 +11,7 @@ from fedtct.models import Model
 from fedtct.session import Silos
 from fedtct.stage1 import FedAvg, Stage1
 from fedtct.stage2 import ScaffoldRegression, Stage2
-from fedtct.tangent import TangentFeatures
+from fedtct.tangent import TangentFeatures, check_head
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class TCT:
         model = self.model if self.model is not None else self.stage1.model
         session = self.stage1.open(silos, model, test, journal)
         self.stage2.check(session)
+        check_head(session.spec)
         network = self.stage1.run(session)  # train
         recipe = self.stage2.recipe(self.features.recipe(network))  # convexify
         linear = self.stage2.run(session, recipe)  # train

@@ -51,3 +51,9 @@ def test_kernels_follow_the_definition(name: str, samples: int, entries: int, le
 
 def test_installation_has_the_compiled_kernel() -> None:
     assert fast_kernel("cpu") is not plain_kernel
+
+
+def test_rows_that_are_no_samples_are_refused_rather_than_written_beyond_the_result() -> None:
+    dots = Dots(torch.ones(6, 4), torch.ones(6, 4), torch.zeros(3).long(), torch.zeros(3).long(), 2)
+    with pytest.raises(RuntimeError, match="6 rows for 2 samples"):
+        dots.write(torch.zeros(2, 3))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fedtct import FedAvg, Ridge, ScaffoldRegression, Silo
 from fedtct.session import Session
-from fedtct.tangent import Moments, Normaliser
+from fedtct.tangent import Moments, Normaliser, normalised
 
 SEEDS = st.integers(0, 999)
 
@@ -133,3 +133,12 @@ def test_scores_are_those_of_the_normalised_features(n, seed):
     normaliser, w = Normaliser.of(Moments.of(z)), torch.randn(6, 3, dtype=torch.float64)
     expected = normaliser(z) @ w
     assert torch.allclose(normaliser.scores(z, w), expected, rtol=1e-10, atol=1e-10)
+
+
+def test_half_precision_cuts_what_it_cannot_hold(monkeypatch):
+    """A feature that hardly varies in training may be of any size in a sample from elsewhere."""
+    monkeypatch.setattr("fedtct.tangent.features.HALF_FROM", 0)
+    normaliser = Normaliser(torch.zeros(2), torch.tensor([1e6, 2.0]))
+    stored = normalised([torch.tensor([[1.0, 3.0], [-1.0, 4.0]])], 2, normaliser)
+    assert stored.dtype == torch.float16
+    assert stored.tolist() == [[65504.0, 6.0, 1.0], [-65504.0, 8.0, 1.0]]

@@ -6,6 +6,7 @@ from fedtct.tangent.features import (
     Recipe,
     TangentFeatures,
     TangentMap,
+    check_head,
     normalised,
     tangent_map,
 )
@@ -17,6 +18,7 @@ __all__ = [
     "Recipe",
     "TangentFeatures",
     "TangentMap",
+    "check_head",
     "normalised",
     "tangent_features",
     "tangent_map",

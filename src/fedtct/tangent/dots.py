@@ -24,6 +24,8 @@ class Dots:
 
     def write(self, out: Tensor) -> None:
         """Compute them into ``out``, (samples, entries), whose rows may lie apart."""
+        if not len(self.g) == len(self.x) == len(out):  # kernels do not look where they write
+            raise RuntimeError(f"a layer saw {len(self.x)} rows for {len(out)} samples")
         g, x = self.g.flatten(1).contiguous(), self.x.flatten(1).contiguous()
         simple = g.dtype == x.dtype == out.dtype and g.dtype in _C_NAMES and out.stride(1) == 1
         kernel = fast_kernel(g.device.type) if simple else plain_kernel

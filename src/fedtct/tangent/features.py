@@ -118,6 +118,29 @@ def with_fresh_head(network: Network, seed: int) -> Network:
     return Network(module, network.head, network.inputs, network.device, channels_last=network.channels_last)
 
 
+def check_head(spec: NetworkSpec) -> None:
+    """Refuse a model whose output does not follow its head once that has a single logit: there are no features of it.
+
+    After a softmax, say, one logit is constant, whatever the sample.
+    """
+    if isinstance(spec.model, str):
+        return
+    network = with_fresh_head(spec.build(), seed=0)
+    head, seen = network.module.get_submodule(network.head), list[Tensor]()
+    head.register_forward_hook(lambda layer, args, output: seen.append(output))
+    network.module.eval()
+    advice = "the model must end with it. Leave out what follows, such as a softmax: the losses take logits."
+    try:
+        logit = network(torch.zeros(1, *spec.inputs.shape, dtype=spec.inputs.dtype))[:, 0].sum()
+        (slope,) = torch.autograd.grad(logit, seen[-1], allow_unused=True, materialize_grads=True)
+    except Exception as error:
+        raise FedtctError(
+            f"with a single logit as its head '{network.head}' the model fails: {advice}", error
+        ) from error
+    if not bool(slope.any()):
+        raise FedtctError(f"with a single logit as its head '{network.head}' the model is constant: {advice}")
+
+
 class Moments(NamedTuple):
     """Count, mean and sum of squared deviations of every feature, in float64."""
 
@@ -187,15 +210,18 @@ def normalised(batches: Iterable[Tensor], samples: int, normaliser: Normaliser) 
     """Normalised features of many samples from batches of raw ones, with the column of ones.
 
     After normalising, half precision is enough; before, gradients would underflow. It is taken on a GPU, where traffic
-    is time, and for matrices that are large; larger ones than memory go to a file.
+    is time, and for matrices that are large; larger ones than memory go to a file. Of samples that the normaliser has
+    not seen a feature may be of any size: what is beyond half precision's largest number becomes that.
     """
     size = (samples, len(normaliser.mean) + 1)
     device = normaliser.mean.device
     half = normaliser.normalises and (device.type == "cuda" or 4 * size[0] * size[1] >= HALF_FROM)
     stride = -(-size[1] // ROW) * ROW if device.type == "cuda" else size[1]
     result = roomy_empty((samples, stride), torch.float16 if half else torch.float32, device)[:, : size[1]]
+    largest = torch.finfo(torch.float16).max
     start = 0
     for raw in batches:
-        result[start : start + len(raw)] = normaliser(raw)
+        rows = normaliser(raw)
+        result[start : start + len(raw)] = rows.clamp_(-largest, largest) if half else rows
         start += len(raw)
     return result
