@@ -12,6 +12,7 @@ from fedtct import FedtctError, Ridge, Silo, partition
 from fedtct.least_squares import RidgePath, Sums
 from fedtct.least_squares import sums as sums_module
 from fedtct.least_squares.sums import decompose_range
+from fedtct.privacy import noisy_sums
 from fedtct.stage2.ridge import STRENGTHS
 from fedtct.tangent import Moments, Normaliser
 from fedtct.tasks import UNNAMED
@@ -159,3 +160,25 @@ def test_sums_add_up_and_survive_packing(sizes, d, seed):
     assert parts[0].pack().numel() == (d + 1) * (d + 2) // 2
     for found, expected in zip(total.moments(), Moments.of(z), strict=True):
         assert torch.allclose(torch.as_tensor(found), torch.as_tensor(expected), rtol=1e-9, atol=1e-9)
+
+
+def test_with_noise_the_covariance_of_few_samples_is_decomposed_whole():
+    """It is indefinite, which the short way cannot take: most of the problem would be dropped without a word."""
+    draws = torch.Generator().manual_seed(0)
+    z, y = torch.randn(10, 40, generator=draws), torch.randn(10, 3, generator=draws)
+    sums = noisy_sums(Sums.zero(40, 3).add(z, y), noise=0.1, key=[1])
+    path = Ridge(noise=0.1).decompose(sums, Normaliser.identity(40))
+    mean = sums.s[0, 1:] / 10
+    eigenvalues, q = torch.linalg.eigh(sums.s[1:, 1:] / 10 - torch.outer(mean, mean))
+    assert float(eigenvalues[0]) < -0.01
+    torch.testing.assert_close(path.eigenvalues, eigenvalues.clamp_min(0))
+    torch.testing.assert_close((path.q.T @ q).abs(), torch.eye(40).double())
+
+
+def test_choosing_on_held_out_samples_is_paid_for(digits):
+    x, y = digits
+    silos = [Silo(s.x, s.y, holdout=0.4) for s in deal(x, y, 0, 3)]
+    by_gcv, by_holdout = (tct("mlp", Ridge(d=D, ridge=way)).fit(silos).history[-1] for way in ("gcv", "holdout"))
+    models = len(STRENGTHS) * (D + 1) * CLASSES * 4
+    assert by_holdout.bytes_down - by_gcv.bytes_down > models
+    assert by_holdout.silo_bytes_up > by_gcv.silo_bytes_up

@@ -2,6 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,14 @@ class Cost:
         count = max(1, len(up))
         ways = (tuple(down[name] for name in up), tuple(up.values()))
         return cls(sum(ways[0]) // count, sum(ways[1]) // count, seconds, tuple(up), *ways)
+
+    def __add__(self, other: "Cost") -> "Cost":
+        """What two exchanges took together."""
+        down, up = Counter[str](), Counter[str]()
+        for cost in (self, other):
+            down.update(dict(zip(cost.silos, cost.silo_bytes_down, strict=True)))
+            up.update(dict(zip(cost.silos, cost.silo_bytes_up, strict=True)))
+        return Cost.of(down, up, self.seconds + other.seconds)
 
 
 @dataclass(frozen=True)

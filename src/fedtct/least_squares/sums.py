@@ -90,14 +90,14 @@ class RidgePath:
     target_variance: float  # summed over outputs
 
     @classmethod
-    def of(cls, sums: Sums, normaliser: Normaliser) -> "RidgePath":
-        """Decompose the pooled, normalised covariance."""
+    def of(cls, sums: Sums, normaliser: Normaliser, *, noisy: bool = False) -> "RidgePath":
+        """Decompose the pooled, normalised covariance; with noise on it, it has full rank and negative eigenvalues."""
         n = float(sums.s[0, 0])
         mean, scale = sums.s[0, 1:] / n, normaliser.scale.double()
         covariance = (sums.s[1:, 1:] / n - torch.outer(mean, mean)) * torch.outer(scale, scale)
         target_mean = sums.t[0] / n
         cross = (sums.t[1:] / n - torch.outer(mean, target_mean)) * scale.unsqueeze(1)
-        few_samples = n < FEW * len(covariance) and not covariance.is_cuda
+        few_samples = n < FEW * len(covariance) and not noisy and not covariance.is_cuda
         eigenvalues, q = decompose_range(covariance) if few_samples else torch.linalg.eigh(covariance)
         variance = sums.yy / n - float(target_mean.square().sum())
         return cls(round(n), eigenvalues.clamp_min(0), q, q.T @ cross, target_mean, variance)

@@ -17,7 +17,7 @@ from fedtct.session import Session
 from fedtct.stage2.base import LinearTest, Stage2
 from fedtct.stage2.inspection import inspect_ridge
 from fedtct.tangent import Moments, Normaliser, Recipe
-from fedtct.tasks import Regression
+from fedtct.tasks import Regression, Task
 
 STRENGTHS = tuple(10.0**k for k in range(-6, 3))  # features have variance one, so these span all that matters
 
@@ -67,15 +67,21 @@ class Ridge(Stage2):
             w: Tensor = path.weights(strength, normaliser, moments.mean)
             return LinearModel(normaliser, w.float())
 
+        cost = replies.cost
         if self.noise and self.ridge == "gcv":
             strength = self._noise_level(sums, silos=len(replies.messages))
+        elif self.ridge == "gcv":
+            strength = first_minimum(path.generalised_cross_validation)
+        elif self.ridge == "holdout":
+            judged = _assess(session, recipe, [solve(s) for s in STRENGTHS], train=False)
+            strength, cost = _best_on_holdout(judged, session.spec.task), cost + judged.cost
         else:
-            strength = self._choose(session, recipe, path, [solve(s) for s in STRENGTHS])
+            strength = float(self.ridge)
         journal.find_out("stage2", lambda: inspect_ridge(path, strength))
         linear = solve(strength)
         test = LinearTest(session, recipe, normaliser)({"w": linear.w})
         rating = None if self.noise else _rate(session, recipe, linear)
-        journal.record(Row.of("stage2", 1, replies.cost, rating, test))
+        journal.record(Row.of("stage2", 1, cost, rating, test))
         state = {"w": linear.w, "mean": normaliser.mean, "scale": normaliser.scale}
         journal.save("stage2", Checkpoint(1, state, finished=True))
         return linear
@@ -86,7 +92,7 @@ class Ridge(Stage2):
 
     def decompose(self, sums: Sums, normaliser: Normaliser) -> RidgePath:
         """What takes the server's time: of d³ operations."""
-        return RidgePath.of(sums, normaliser)
+        return RidgePath.of(sums, normaliser, noisy=self.noise > 0)
 
     def _normaliser(self, moments: Moments, recipe: Recipe) -> Normaliser:
         """Variance one for each feature; under noise, which would drown small variances, for the mean feature alone."""
@@ -105,17 +111,6 @@ class Ridge(Stage2):
     def _total(self, replies: Replies) -> Sums:
         return Sums.total(replies.values("s"), replies.values("t"), replies.values("yy"))
 
-    def _choose(self, session: Session, recipe: Recipe, path: RidgePath, models: list[LinearModel]) -> float:
-        """The strength of the ridge."""
-        if self.ridge == "gcv":
-            return first_minimum(path.generalised_cross_validation)
-        if self.ridge == "holdout":
-            replies = _assess(session, recipe, models, train=False)
-            correct, loss = (torch.stack(replies.values(f"held_{of}")).sum(0) for of in ("correct", "loss"))
-            numbers = isinstance(session.spec.task, Regression)
-            return STRENGTHS[int(loss.argmin() if numbers else correct.argmax())]
-        return float(self.ridge)
-
 
 def first_minimum(score: Callable[[float], float]) -> float:
     """From the strongest ridge down, the first before the score rises.
@@ -128,6 +123,12 @@ def first_minimum(score: Callable[[float], float]) -> float:
             break
         best = weaker
     return best
+
+
+def _best_on_holdout(judged: Replies, task: Task) -> float:
+    """The strength whose model is right most often, or errs least, on everybody's held-out samples."""
+    correct, loss = (torch.stack(judged.values(f"held_{of}")).sum(0) for of in ("correct", "loss"))
+    return STRENGTHS[int(loss.argmin() if isinstance(task, Regression) else correct.argmax())]
 
 
 def _assess(session: Session, recipe: Recipe, models: list[LinearModel], train: bool) -> Replies:
