@@ -71,12 +71,15 @@ def _root(rising: Callable[[float], float], low: float, high: float) -> float:
 # The releases.
 
 
-def draw_key(secret: str, question: str, seat: int, message: Mapping[str, Any]) -> list[int]:
+def draw_key(
+    secret: str, question: str, seat: int, message: Mapping[str, Any], samples: Mapping[str, Tensor]
+) -> list[int]:
     """What a reply's noise is drawn from: the same question gets the same answer, another one noise of its own.
 
-    So a question that is asked again after a crash tells nothing more.
+    So a question that is asked again after a crash tells nothing more. Asked about other samples, it gets other noise:
+    with the same, the difference of both replies would be what the samples differ in.
     """
-    text = "/".join([secret, question, str(seat), digest(message)])
+    text = "/".join([secret, question, str(seat), digest(message), digest(samples)])
     return [int(word) for word in np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint32)]
 
 

@@ -175,7 +175,7 @@ class Silo:
         if correction:
             correction.after(self.memory["stage1"], job.start.parameters, local.parameters, steps)
         if message["noise"]:
-            key = draw_key(self.secret, "train", self.index, message)
+            key = self.noise_key("train", message)
             local = noisy_update(job.start, local, message["clip"], message["noise"], key)
         return {"n": len(self), "steps": steps} | local._asdict()
 
@@ -243,8 +243,12 @@ class Silo:
         for xs, ys in zip(self.x.split(FEATURE_BATCH), self.y.split(FEATURE_BATCH), strict=True):
             sums = sums.add(tangents(xs), self.spec.task.targets(ys, self.spec.num_classes))
         if message["noise"]:
-            sums = noisy_sums(sums, message["noise"], draw_key(self.secret, "sums", self.index, message))
+            sums = noisy_sums(sums, message["noise"], self.noise_key("sums", message))
         return {"n": len(self), "s": sums.pack(), "t": sums.t, "yy": sums.yy}
+
+    def noise_key(self, question: str, message: Message) -> list[int]:
+        """What the noise on a reply is drawn from."""
+        return draw_key(self.secret, question, self.index, message, {"x": self.x, "y": self.y})
 
     @torch.no_grad()
     def calibrate(self, message: Message) -> Message:

@@ -78,7 +78,7 @@ class Classification:
                 raise FedtctError(f"{whose}: y holds class names, but the silos' classes are numbers from 0")
             y = torch.tensor([int(name) for name in names])
         if len(y) and not (int(y.min()) >= 0 and int(y.max()) < outputs):
-            raise FedtctError(f"{whose} has label {int(y.max())}, the silos only {outputs} classes")
+            raise FedtctError(f"{whose} has labels outside 0 … {outputs - 1}: the silos have {outputs} classes")
         return y
 
     def _numbered(self, y: Names, whose: str) -> Tensor:

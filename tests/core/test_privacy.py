@@ -5,9 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from core_helpers import quick, skewed_silos
+from core_helpers import quick, skewed_data, skewed_silos
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 import fedtct
 from fedtct import privacy
@@ -157,7 +158,7 @@ def test_little_noise_hardly_changes_the_model_and_it_survives_saving(tmp_path):
 
 
 def test_a_silo_checks_its_labels_itself():
-    with pytest.raises(fedtct.FedtctError, match="silo 0 has label 2, the silos only 2 classes"):
+    with pytest.raises(fedtct.FedtctError, match="silo 0 has labels outside 0 … 1: the silos have 2 classes"):
         fedtct.FedAvg("mlp", **PRIVATE_FEDAVG | {"num_classes": 2}).fit(skewed_silos())
 
 
@@ -195,3 +196,27 @@ def test_a_configuration_says_what_it_promises():
     config = RunConfig.of(method="tct", stage2="ridge", rounds=(3, 1), epsilon=8.0)
     assert config.promise().startswith("differential privacy of every sample: ε = 8 at δ = 1e-05, spent on 4 replies")
     assert RunConfig.of().promise() == ""
+
+
+def test_other_samples_get_other_noise():
+    """With the same noise, the difference of two replies would be exactly what their samples differ in."""
+    (x, y), *_ = skewed_data()
+    method = fedtct.FedAvg("mlp", **PRIVATE_FEDAVG)
+
+    def answer(x):
+        federation = fedtct.LocalFederation([fedtct.Silo(x, y)], "cpu")
+        session = method.open(federation, "mlp", None, None)
+        question = method.question(method.start(session.network.weights()), 0)
+        return federation.deliver("train", question)[0]["parameters"]
+
+    other = x.clone()
+    other[0] += 1
+    deviation = PRIVATE_FEDAVG["noise"] * privacy.update_sensitivity(PRIVATE_FEDAVG["clip"])
+    assert torch.equal(answer(x), answer(x))
+    assert float((answer(x) - answer(other)).std()) > deviation
+
+
+def test_running_statistics_are_not_noised_but_refused():
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
+    with pytest.raises(fedtct.FedtctError, match="BatchNorm's running statistics"):
+        fedtct.FedAvg(model, **PRIVATE_FEDAVG).fit(skewed_silos())

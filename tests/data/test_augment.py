@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedtct.data.augment import AUGMENTATIONS, PADDING, crop_flip, draw_crop_flip
+from fedtct.data.augment import AUGMENTATIONS, PADDING, check_augmentation, crop_flip, draw_crop_flip
 from fedtct.errors import FedtctError
 
 
@@ -51,8 +51,10 @@ def test_an_empty_batch_stays_empty():
 
 
 def test_vectors_cannot_be_cropped():
-    with pytest.raises(FedtctError, match=r"needs images .* \(5, 10\)"):
-        crop_flip(torch.zeros(5, 10), draws(5))
+    with pytest.raises(FedtctError, match=r"needs images .* shape \(10,\)"):
+        check_augmentation("crop-flip", (10,))
+    check_augmentation("none", (10,))
+    check_augmentation("crop-flip", (3, 8, 8))
 
 
 def test_names():

@@ -117,6 +117,14 @@ def test_a_choice_needs_something_to_choose_by_and_from() -> None:
         candidates(small(), "lr", [0.1, 0.2])
     with pytest.raises(FedtctError, match="two different values"):
         candidates(small(holdout=0.1), "lr", [0.1, 0.1])
+    with pytest.raises(FedtctError, match="silos that rate models, which private ones do not"):
+        candidates(small(holdout=0.1, epsilon=8.0), "lr", [0.1, 0.2])
+
+
+def test_a_choice_between_runs_of_which_none_is_rated_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Summary, "rating", lambda self, of: float("nan"))
+    with pytest.raises(FedtctError, match=r"none of lr-0\.1, lr-0\.2 can be chosen: every run diverged"):
+        choose(candidates(small(holdout=0.2), "lr", [0.1, 0.2]), tmp_path / "c")
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,6 @@ def crop_flip(x: Tensor, draws: Tensor) -> Tensor:
 
     The shift is a crop of the original size out of the image with zeros on each side.
     """
-    if x.ndim != 4:
-        raise FedtctError(f"crop-flip needs images (N, C, H, W), not a tensor of shape {tuple(x.shape)}")
     n, channels, height, width = x.shape
 
     def count(length: int) -> Tensor:
@@ -57,3 +55,9 @@ AUGMENTATIONS: dict[str, Augmentation | None] = {
     "none": None,
     "crop-flip": Augmentation(draw_crop_flip, crop_flip),
 }
+
+
+def check_augmentation(name: str, shape: tuple[int, ...]) -> None:
+    """Refuse to augment samples that are no images."""
+    if AUGMENTATIONS[name] is not None and len(shape) != 3:
+        raise FedtctError(f"augment='{name}' needs images (channels, height, width), the samples have shape {shape}")

@@ -35,7 +35,6 @@ from fedtct.federation.wire import (
 )
 from fedtct.importing import import_function
 from fedtct.models import NetworkSpec, build_own
-from fedtct.privacy import draw_key
 from fedtct.silo import Message, Silo
 
 log = logging.getLogger(__name__)
@@ -92,8 +91,10 @@ def reply(message: FlowerMessage, context: Context, seat: Seat) -> Any:
         if seat.secret and question.get("noise"):
             envelope = replace(envelope, seat=0)  # a resumed run may deal seats anew: the answer must be the same
         if envelope.question == "train" and question["noise"]:
-            answer = respond(seat, envelope, question | {"noise": 0.0})  # Flower adds it
-            key = draw_key(_secret(seat, envelope), "train", envelope.seat, question)
+            silo = seat.load()
+            seated = replace(seat, load=lambda: silo)
+            answer = respond(seated, envelope, question | {"noise": 0.0})  # Flower adds it
+            key = silo.noise_key("train", question)
             answer = with_flowers_noise(message, context, answer, question["clip"], question["noise"], key)
         else:
             answer = respond(seat, envelope, question)
@@ -148,7 +149,7 @@ def _network(record: dict[str, Any]) -> NetworkSpec:
 
 
 def _secret(seat: Seat, envelope: Envelope) -> str:
-    """Noise differs from run to run: the data may have changed in between. In a simulation it follows from the seed."""
+    """Noise differs from run to run. In a simulation it follows from the seed."""
     return seat.secret and f"{seat.secret}/{envelope.run}"
 
 

@@ -29,6 +29,8 @@ def candidates(config: RunConfig, name: str, values: Sequence[Any]) -> Plan:
     """A plan with a run for each value of a setting."""
     if not config.holdout:
         raise FedtctError(f"choosing {name} needs held-out samples to judge by: set holdout, to 0.1 say")
+    if config.epsilon:
+        raise FedtctError(f"choosing {name} needs silos that rate models, which private ones do not: leave out epsilon")
     runs = {f"{name}-{value}": replace(config, **{name: value}) for value in values}
     if len(runs) < 2:
         raise FedtctError(f"choosing {name} needs at least two different values")
@@ -45,7 +47,10 @@ def choose(
     runs = plan.execute(folder, resume=resume, watch=watch, look=look)
     summaries = {name: Summary.of(run) for name, run in runs.items()}
     ratings = {name: _number(summary.rating("holdout")) for name, summary in summaries.items()}
-    best = max(ratings, key=lambda name: (ratings[name] is not None, ratings[name] or 0.0))
+    rated = {name: rating for name, rating in ratings.items() if rating is not None}
+    if not rated:
+        raise FedtctError(f"none of {', '.join(ratings)} can be chosen: every run diverged. They are in {folder}")
+    best = max(rated, key=lambda name: rated[name])
     measure = "holdout_r2" if summaries[best].regression else "holdout_accuracy"
     write_json(Path(folder) / CHOICE, {"best": best, measure: ratings})
     return Choice(runs[best], runs, ratings)

@@ -190,7 +190,8 @@ class RunConfig:
             return ""
         return (
             f"differential privacy of every sample: ε = {self.epsilon:g} at δ = {self.delta:g}, spent on "
-            f"{self.releases} replies of each silo with noise of {self.noise:.3g} times their sensitivity"
+            f"{self.releases} {'reply' if self.releases == 1 else 'replies'} of each silo, with noise of "
+            f"{self.noise:.3g} times the sensitivity"
         )
 
     def _check(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from fedtct.calibration import calibrate
 from fedtct.classifier import Fit, NetworkClassifier
+from fedtct.data.augment import check_augmentation
 from fedtct.errors import FedtctError
 from fedtct.federation import Federation, Replies
 from fedtct.history import Journal, State
@@ -147,7 +148,17 @@ class Stage1(ABC):
         )
         if self.rounds:
             check_batches(session, self._plan())
+            self._check_model(session)
         return session
+
+    def _check_model(self, session: Session) -> None:
+        """Refuse what would only show once silos train."""
+        if self.noise and len(session.network.buffers):
+            raise FedtctError(
+                "with noise a model must have no floating-point buffers, such as BatchNorm's running statistics, which "
+                "noise makes meaningless: use GroupNorm, as 'resnet18-gn' does"
+            )
+        check_augmentation(self.augment, session.spec.inputs.shape)
 
     def run(self, session: Session) -> Weights:
         """All rounds; the network's final weights."""
