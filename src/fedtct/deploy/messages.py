@@ -15,7 +15,7 @@ from fedtct.data.samples import as_samples, take
 from fedtct.data.sources import read_samples
 from fedtct.federation.local import LocalFederation
 from fedtct.federation.sizes import sent_bytes
-from fedtct.federation.wire import OWN_MODEL, REMEMBERED, SILO, VERSION, Envelope, pack, seal
+from fedtct.federation.wire import OWN_MODEL, SILO, VERSION, Envelope, halves, pack, seal
 from fedtct.least_squares import RidgePath, Sums
 from fedtct.models import NetworkSpec
 from fedtct.runs.config import RunConfig
@@ -126,7 +126,7 @@ class _Recorder(LocalFederation):
     def deliver(self, question: str, message: Message) -> list[Message]:
         replies = super().deliver(question, message)
         if question not in self.lines:
-            half = self.half and question in REMEMBERED
+            half = self.half and halves(question, message)
             own = seal(Envelope(question, "0" * 16, network=self.network)) | {VERSION: fedtct.__version__}
             down, up = pack(message, own, half), pack(replies[0], {SILO: "silo"}, half)
             revealed = _revealed(question, message, replies[0])

@@ -29,6 +29,7 @@ from fedtct.federation.wire import (
     UNPREPARED,
     VERSION,
     Envelope,
+    halves,
     pack,
     seal,
     unpack,
@@ -151,7 +152,6 @@ class FlowerFederation(Federation):
         self._check_count("describe", found)
         self.roster.seat(found.replies, {})
         self._answered = set(found.replies)
-        found.replies = {name: reply | {"name": name} for name, reply in found.replies.items()}
         return found
 
     def _nodes(self) -> list[int]:
@@ -248,7 +248,7 @@ class FlowerFederation(Federation):
             network=self._network,
             recipe=self._tags["moments"],
             features=self._tags["normalise"],
-            half=self.terms.half and question in REMEMBERED,
+            half=self.terms.half and halves(question, message),
         )
         content = pack(message, seal(envelope) | {VERSION: fedtct.__version__}, envelope.half)
         kind = "train" if question == "train" else "query"

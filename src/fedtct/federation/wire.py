@@ -46,6 +46,14 @@ def pack(message: Message, own: dict[str, Any], half: bool = False) -> RecordDic
     return RecordDict({ARRAYS: ArrayRecord(arrays), CONFIG: ConfigRecord(plain | own)})
 
 
+def halves(question: str, message: Message) -> bool:
+    """Whether a round's weights may travel in half precision.
+
+    Not where silos correct their gradients by what they receive: rounding errors would add up there, round by round.
+    """
+    return question in REMEMBERED and bool(message["correction"] == "none")
+
+
 def as_array(tensor: Tensor, half: bool) -> Array:
     """A tensor's values, in numpy's own format; in half precision if that can hold them all."""
     tensor = tensor.detach().cpu()
