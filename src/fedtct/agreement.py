@@ -81,12 +81,14 @@ def _describe_answers(y: Any, held_y: Any) -> Description:
     return {"answers": NUMBERS, "answer_mean": mean, "answer_m2": float((y - mean).square().sum())}
 
 
-def agree(told: Sequence[Description], num_classes: int | None, private: bool = False) -> Agreement:
+def agree(
+    told: Sequence[Description], num_classes: int | None, private: bool = False, *, names: Sequence[str] = ()
+) -> Agreement:
     """What follows from all descriptions; refused if some silo's data is of another kind.
 
-    Where silos are private, ``num_classes`` must be known, and pixels are scaled by constants.
+    Where silos are private, ``num_classes`` must be known, and pixels are scaled by constants. Errors tell ``names``.
     """
-    silos = {silo.get("name", f"silo {index}"): silo for index, silo in enumerate(told)}
+    silos = dict(zip(names or [f"silo {index}" for index in range(len(told))], told, strict=True))
     first = next(iter(silos))
     for name, silo in silos.items():
         if silo["kind"] != silos[first]["kind"]:

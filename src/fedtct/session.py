@@ -124,7 +124,8 @@ def _agree(federation: Federation, journal: Journal, num_classes: int | None, pr
 
 def _agree_now(told: Replies, num_classes: int | None, private: bool) -> Agreement:
     sizes = dict(zip(told.cost.silos, told.values("n"), strict=False))  # data in one place has no silos
-    return agree(told.messages, num_classes, private)._replace(silos=sizes, held_out=all(told.values("held")))
+    agreed = agree(told.messages, num_classes, private, names=told.cost.silos)
+    return agreed._replace(silos=sizes, held_out=all(told.values("held")))
 
 
 def _as_before(record: Finding, told: Replies, num_classes: int | None) -> Agreement:
@@ -212,7 +213,7 @@ def run_rounds(session: Session, stage: Stage, state: State) -> State:
         best = _best(at, row) if stage.patience is not None else {}
         if _diverged(row):
             warnings.warn(f"{stage.name} diverged after {at.round} rounds: stopped there. Lower lr.", stacklevel=2)
-        if _diverged(row) or (stage.patience is not None and at.round - best["round"] >= stage.patience):
+        if _diverged(row) or (stage.patience is not None and rated and at.round - best["round"] >= stage.patience):
             at = replace(at, state=best.get("state", at.state), silos={}, best={}, finished=True)
             journal.save(stage.name, at)
             return at.state
@@ -226,12 +227,17 @@ def run_rounds(session: Session, stage: Stage, state: State) -> State:
 
 
 def _diverged(row: Row) -> bool:
-    return row.train_loss is not None and not math.isfinite(row.train_loss)
+    loss = row.test_loss if row.train_loss is None else row.train_loss  # private silos do not tell theirs
+    return loss is not None and not math.isfinite(loss)
 
 
 def _best(at: Checkpoint, row: Row) -> dict[str, Any]:
     """The best state so far by its score on held-out samples; the earlier one if equal, and none that diverged."""
     accuracy = row.rating("holdout")
+    if accuracy is not None and math.isnan(accuracy) and not _diverged(row):
+        raise FedtctError(
+            "patience judges by held-out samples, whose targets do not vary: give every silo a larger holdout"
+        )
     if accuracy is not None and not _diverged(row) and (not at.best or accuracy > at.best["accuracy"]):
         return {"accuracy": accuracy, "round": at.round, "state": at.state}
     return at.best

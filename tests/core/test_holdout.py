@@ -126,3 +126,11 @@ def test_a_holdout_that_is_no_share_is_refused(share):
 def test_a_holdout_that_leaves_nothing_to_train_on_is_refused():
     with pytest.raises(FedtctError, match="leaves none of 2 samples"):
         Silo(*skewed_data((2,))[0], holdout=0.9)
+
+
+def test_patience_counts_from_one_rating_to_another():
+    """Rounds that are not rated are no rounds without a better score."""
+    silos = [Silo(x, y, holdout=0.3) for x, y in skewed_data((60, 40))]
+    history = FedAvg("mlp", rounds=12, evaluate_every=4, patience=2, lr=0.01).fit(silos).history
+    assert len(history) > 4
+    assert history[len(history) - 1].holdout_accuracy is not None

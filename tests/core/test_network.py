@@ -125,3 +125,17 @@ def test_a_module_that_cannot_take_channels_last_is_left_as_it_is():
 def test_a_module_without_images_has_no_channels():
     spec = NetworkSpec(nn.Linear(3, 2), InputSpec((3,), torch.float32), 2)
     assert not spec.build(channels_last=True).channels_last
+
+
+def test_counters_begin_as_they_were_with_all_weights():
+    """They do not travel: what a silo counted must not reach the next, nor be lost when a run goes on."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=None), nn.Linear(4, 2))
+    network = NetworkSpec(model, InputSpec((3,), torch.float32), 2).build()
+    start, ends = network.weights(), []
+    for _ in range(2):
+        network.load(start)
+        network.module.train()
+        for batch in torch.randn(3, 8, 3, generator=torch.Generator().manual_seed(0)):
+            network(batch)
+        ends.append(network.weights().buffers)
+    assert torch.equal(*ends)

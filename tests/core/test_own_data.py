@@ -1,5 +1,7 @@
 """Data of any form: names, numbers, tokens, Datasets and pairs, in silos that know different classes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -333,3 +335,30 @@ def test_who_may_come_late(late, message):
     found = misfit(Silo(*late).describe({}), agreed.inputs, agreed.task, agreed.outputs)
     assert message in found
     assert bool(message) == bool(found)
+
+
+class Flattening(nn.Module):
+    """Flattens with ``view`` and −1, which no samples at all cannot be."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(1, 2, 3), nn.Linear(18, 2)
+
+    def forward(self, x):
+        return self.head(self.conv(x).view(x.size(0), -1))
+
+
+@pytest.mark.parametrize("method", [FedAvg(rounds=1), tct(None, Ridge(), p=50)])
+def test_a_model_is_never_asked_about_no_samples(method):
+    draws = torch.Generator().manual_seed(0)
+    silos = [(torch.randn(20, 1, 5, 5, generator=draws), torch.arange(20) % 2) for _ in range(2)]
+    fit = replace(method, model=Flattening()).fit(silos)
+    assert fit.history[-1].train_accuracy is not None
+
+
+def test_patience_refuses_held_out_targets_that_do_not_vary():
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    silo = Silo(x, x[:, 0].double(), holdout=0.2)
+    silo.held_y = torch.full_like(silo.held_y, 0.5)
+    with pytest.raises(FedtctError, match="whose targets do not vary"):
+        FedAvg("linear", rounds=3, patience=1).fit([silo])

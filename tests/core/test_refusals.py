@@ -147,7 +147,7 @@ def test_integers_that_are_not_pixels_do_not_fit_a_float_model():
 @pytest.mark.parametrize(
     ("test", "message"),
     [
-        ((X, Y + 1), "the test data has label 3, the silos only 3 classes"),
+        ((X, Y + 1), "the test data has labels outside 0 … 2: the silos have 3 classes"),
         ((X, Y - 1), "the test data: labels start at 0"),
         ((X[:, :2], Y), r"the test data: samples have shape \(2,\), expected \(4,\)"),
         ((X.byte(), Y), "the test data: samples are torch.uint8, expected torch.float32"),
@@ -220,3 +220,34 @@ def test_a_silo_with_a_single_sample_and_batchnorm_is_refused_by_name_before_any
     with pytest.raises(FedtctError, match="clinic 0 would train on a single sample"):
         FedAvg(model, rounds=1, batch_size=1).fit(silos)
     assert len(FedAvg(tiny_net().float(), rounds=1, local_epochs=1).fit(silos).history) == 2
+
+
+@pytest.mark.parametrize("last", [nn.Softmax(1), nn.LogSoftmax(1)])
+def test_a_model_that_does_not_end_with_its_head_has_no_tangent_features(last):
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3), last)
+    with pytest.raises(FedtctError, match=r"single logit as its head '2' the model is constant.*must end with it"):
+        TCT(model, FedAvg(rounds=1)).fit(skewed_data())
+
+
+def test_a_model_that_fails_with_a_single_logit():
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    with pytest.raises(FedtctError, match="single logit as its head '0' the model fails"):
+        TCT(model, FedAvg(rounds=1)).fit(skewed_data())
+
+
+def test_only_images_are_augmented_and_that_is_said_before_any_work():
+    with pytest.raises(FedtctError, match="augment='crop-flip' needs images"):
+        FedAvg("mlp", augment="crop-flip").open(skewed_data(), "mlp", None, None)
+
+
+def test_a_silo_has_one_place():
+    (x, y), *_ = skewed_data()
+    silo = Silo(x, y)
+    with pytest.raises(FedtctError, match="one Silo is given twice"):
+        FedAvg("mlp").fit([silo, silo])
+
+
+def test_silos_are_called_by_their_names():
+    silos = [Silo(torch.zeros(4, n), torch.arange(4) % 2, name=name) for n, name in ((4, "oslo"), (5, "berlin"))]
+    with pytest.raises(FedtctError, match=r"berlin has samples of shape \(5,\), oslo of \(4,\)"):
+        FedAvg("mlp").fit(silos)

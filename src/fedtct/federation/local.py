@@ -25,6 +25,8 @@ class LocalFederation(Federation):
         if not silos:
             raise FedtctError("there are no silos: give at least one")
         self.silos = [as_silo(silo, index) for index, silo in enumerate(silos)]
+        if len({id(silo) for silo in self.silos}) < len(self.silos):
+            raise FedtctError("one Silo is given twice: it has one memory. Make a Silo for each place.")
         self.device = pick_device(device)
         self._asked_precision = precision
         self.precision = pick_precision(precision, self.device)

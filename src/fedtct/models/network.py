@@ -181,6 +181,8 @@ class Network:
             parameter.data, parameter.grad = w, g
         buffers = [b for b in self.module.buffers() if b.is_floating_point()]
         self.buffers = _flatten(buffers, self.device)
+        # Counters, such as BatchNorm's of batches: they do not travel, so every training begins with them as they were.
+        self._counters = [(b, b.clone()) for b in self.module.buffers() if not b.is_floating_point()]
         for buffer, piece in zip(buffers, self.buffers.split([b.numel() for b in buffers] or [0]), strict=False):
             buffer.data = piece.view(buffer.shape)
 
@@ -211,6 +213,8 @@ class Network:
             raise FedtctError(f"these weights do not fit the model: (parameters, buffers) are {sizes}, not {own}")
         self.parameters.copy_(self.to_memory(weights.parameters.to(self.device)))
         self.buffers.copy_(weights.buffers)
+        for counter, first in self._counters:
+            counter.copy_(first)
 
     def weights(self) -> Weights:
         """A copy of the present weights."""

@@ -15,6 +15,8 @@ GPU_BATCH = 5000
 def evaluate(
     predict: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, score: Callable[[Tensor, Tensor], Score]
 ) -> Score:
-    """Score a prediction function on samples, a batch at a time."""
+    """Score a prediction function on samples, a batch at a time; it is never asked about none."""
+    if not len(y):
+        return add([])
     size = GPU_BATCH if x.is_cuda else BATCH
     return add([score(predict(xs), ys) for xs, ys in zip(x.split(size), y.split(size), strict=True)])
