@@ -123,7 +123,8 @@ def test_the_report_shows_everything(done, tmp_path):
     page = (tmp_path / "results.md").read_text()
     assert "Not run yet" not in page
     assert all((tmp_path / "images/paper" / f"{name}.svg").is_file() for name in figures())
-    assert page.count("| tiny |") >= 140
+    assert page.count("|  | tiny: 60 samples of digits, mlp |") >= 140  # beside no difference: it is other data
+    assert "0 of 151 numbers" in page
     again = {path: path.read_bytes() for path in paths}
     write_report(Results(folder / "results"), tmp_path)
     assert all(path.read_bytes() == content for path, content in again.items())
@@ -146,9 +147,9 @@ def test_out_of_time_goes_on_later(tmp_path, done):
 @pytest.mark.parametrize(
     ("option", "recorded", "label"),
     [
-        ({"grid_rounds": 1}, {"grid_rounds": 1}, "tiny, rate after 1 rounds"),
-        ({"lr": 0.03}, {"lr_given": 0.03}, "tiny, rate 0.03 without a choice"),
-        ({}, {"grid_rounds": 2}, "tiny"),
+        ({"grid_rounds": 1}, {"grid_rounds": 1}, "tiny: 60 samples of digits, mlp, rate after 1 rounds"),
+        ({"lr": 0.03}, {"lr_given": 0.03}, "tiny: 60 samples of digits, mlp, rate 0.03 without a choice"),
+        ({}, {"grid_rounds": 2}, "tiny: 60 samples of digits, mlp"),
     ],
     ids=["earlier", "given", "as the scale says"],
 )

@@ -49,11 +49,11 @@ def list_(
             print(f"{key:<52} {f'{done[0].scale}, {len(done)} seed(s)' if done else '-'}")
         return
     for table, title in TITLES.items():
-        done_cells = sum(found.of_cell(cell) is not None for cell in cells(table))
+        done_cells = sum(map(found.has_cell, cells(table)))
         print(f"{table:<8} {done_cells:>3} of {len(cells(table)):>3} cells   {title}")
     for figure in figures().values():
         curves = [curve for panel in figure.panels for curve in panel.curves]
-        drawn = sum(bool(found.of(curve.run)) for curve in curves)
+        drawn = sum(found.has_curve(curve.run) for curve in curves)
         print(f"{figure.name:<8} {drawn:>3} of {len(curves):>3} curves  {figure.title}")
 
 

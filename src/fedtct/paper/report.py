@@ -42,7 +42,7 @@ def write_report(results: Results, docs: Path, findings: str = "") -> list[Path]
 
 def _progress(results: Results) -> str:
     every = cells()
-    done = sum(results.of_cell(cell) is not None for cell in every)
+    done = sum(map(results.has_cell, every))
     return f"{done} of {len(every)} numbers in the paper's tables have been run so far.\n"
 
 
@@ -53,9 +53,9 @@ def _table(results: Results, wanted: tuple[Cell, ...]) -> str:
         found = results.of_cell(cell)
         ours, difference, scale = "", "", ""
         if found:
-            accuracy, scale_name, seeds = found
-            ours, difference = f"{accuracy:.2f}", f"{accuracy - cell.published:+.2f}"
-            scale = scale_name + (f", {seeds} seeds" if seeds > 1 else "")
+            ours = f"{found.accuracy:.2f}"
+            difference = f"{found.accuracy - cell.published:+.2f}" if found.comparable else ""
+            scale = found.label + (f", {found.seeds} seeds" if found.seeds > 1 else "")
         lines.append(
             f"| {cell.dataset} | {cell.split} | {name} | {ours} | {cell.published:.2f} | {difference} | {scale} |"
         )
@@ -97,7 +97,7 @@ def _draw_panel(results: Results, panel: Panel, axes: Axes) -> None:
             if result.diverged:
                 continue
             before, points = result.curves(curve.metric)
-            label = curve.label if result.scale == "full" else f"{curve.label} ({result.scale})"
+            label = curve.label if result.scale == "full" else f"{curve.label} ({result.label})"
             style = ":" if curve.metric == "train" and "train" in curve.label else "-"
             axes.plot(*zip(*points, strict=True), style, color=COLOURS[index % len(COLOURS)], label=label, lw=1.4)
             if before:

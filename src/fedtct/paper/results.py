@@ -5,7 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedtct.paper.protocol import SCALES, Run
 from fedtct.paper.tables import Cell
@@ -22,13 +22,21 @@ class Result:
     record: dict[str, Any]
 
     @property
+    def comparable(self) -> bool:
+        """Whether it is of the paper's data and network, however short, and not of what stands in for them."""
+        return not SCALES[self.scale].dataset
+
+    @property
     def label(self) -> str:
         """The scale, and what differs from its protocol."""
-        if "lr_given" in self.record:
-            return f"{self.scale}, rate {self.record['lr_given']:g} without a choice"
         scale, rounds = SCALES[self.scale], self.record.get("grid_rounds")
+        name = (
+            scale.name if self.comparable else f"{scale.name}: {scale.limit} samples of {scale.dataset}, {scale.model}"
+        )
+        if "lr_given" in self.record:
+            return f"{name}, rate {self.record['lr_given']:g} without a choice"
         usual = rounds in (None, scale.grid, scale.central_grid)
-        return self.scale if usual else f"{self.scale}, rate after {rounds} rounds"
+        return name if usual else f"{name}, rate after {rounds} rounds"
 
     @property
     def diverged(self) -> bool:
@@ -56,6 +64,15 @@ class Result:
         return first, [(rounds + number, value) for number, value in second if number]
 
 
+class Found(NamedTuple):
+    """What a cell of a table has come to."""
+
+    accuracy: float  # mean over seeds
+    label: str
+    seeds: int
+    comparable: bool
+
+
 class Results:
     """All results of a folder."""
 
@@ -71,8 +88,17 @@ class Results:
         best = next((s for s in SCALES if any(r.scale == s for r in found)), None)
         return [result for result in found if result.scale == best]
 
-    def of_cell(self, cell: Cell) -> tuple[float, str, int] | None:
-        """Mean accuracy over seeds, how it was run and number of seeds; none if it was not run."""
+    def of_cell(self, cell: Cell) -> Found | None:
+        """What a cell has come to; none if it was not run."""
         found = self.of(cell.run)
         values = [v for r in found if (v := r.accuracy(cell.round)) is not None]
-        return (fmean(values), found[0].label, len(values)) if values else None
+        return Found(fmean(values), found[0].label, len(values), found[0].comparable) if values else None
+
+    def has_cell(self, cell: Cell) -> bool:
+        """Whether there is a number to hold against the published one."""
+        found = self.of_cell(cell)
+        return found is not None and found.comparable
+
+    def has_curve(self, run: Run) -> bool:
+        """Whether a run can be drawn as the paper's."""
+        return any(result.comparable for result in self.of(run))
