@@ -21,6 +21,7 @@ from fedtct.tasks import Classification, Regression, Task, sorted_names, task_fr
 
 Description = dict[str, Any]  # tensors and plain values, as any message
 LABELS, NAMES, NUMBERS = "labels", "names", "numbers"
+CODES, FEW_CLASSES = 2, 10  # so many times as many classes as there are labels, beyond a few, are none
 PUBLIC = ("n", "held", "shape", "kind", "answers")  # what private silos tell
 
 
@@ -130,13 +131,25 @@ def _agree_on_task(silos: dict[str, Description], num_classes: int | None) -> tu
         if len(names) < 2:
             raise FedtctError(f"all silos together have a single class, {names[0]}: there is nothing to learn")
         return Classification(names), len(names)
-    outputs = num_classes or 1 + max(int(silo[LABELS].max()) for silo in told)
+    outputs = num_classes or _count_classes(told)
     for name, silo in silos.items():
         if (label := int(silo[LABELS].max())) >= outputs:
             raise FedtctError(f"{name} has label {label}, but there are {outputs} classes, counted from 0")
     if outputs < 2:
         raise FedtctError("all silos together have a single class, 0: there is nothing to learn")
     return Classification(), outputs
+
+
+def _count_classes(told: Sequence[Description]) -> int:
+    """The largest label and one; refused if most classes would be nobody's, because labels are codes then."""
+    known = torch.cat([silo[LABELS] for silo in told]).unique()
+    largest = int(known.max())
+    if largest + 1 > CODES * len(known) and largest >= FEW_CLASSES:
+        raise FedtctError(
+            f"labels are counted from 0, but {len(known)} different ones go up to {largest}: if they are codes, give "
+            "them as texts (y.astype(str), or task = classification for files), else say num_classes"
+        )
+    return largest + 1
 
 
 def _agree_on_numbers(told: Sequence[Description]) -> Regression:

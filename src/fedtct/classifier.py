@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load, load_file, save, save_file
+from safetensors.torch import load, load_file, save
 from torch import Tensor, nn
 
 from fedtct.data.samples import as_samples
@@ -122,16 +122,16 @@ class Classifier(ABC):
         """Write the model to a folder: tensors as safetensors, the rest as JSON."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        save_file(self._plain_tensors(), folder / TENSORS)
+        (folder / TENSORS).write_bytes(save(self._plain_tensors()))
         (folder / RECORD).write_text(json.dumps(self._record(), indent=2) + "\n")
 
     def export(self, file: str | Path, **notes: str) -> None:
         """Write the model to one safetensors file, which ``load`` reads; notes, such as a model card, go with it."""
-        save_file(self._plain_tensors(), file, metadata={**notes, METADATA: json.dumps(self._record())})
+        Path(file).write_bytes(self.to_bytes(**notes))
 
-    def to_bytes(self) -> bytes:
+    def to_bytes(self, **notes: str) -> bytes:
         """What ``export`` writes, for those who keep models elsewhere than in files."""
-        return save(self._plain_tensors(), metadata={METADATA: json.dumps(self._record())})
+        return save(self._plain_tensors(), metadata={**notes, METADATA: json.dumps(self._record())})
 
     @classmethod
     def from_bytes(cls, data: bytes, model: Model | None = None, device: torch.device | str = "auto") -> "Classifier":

@@ -104,6 +104,8 @@ class Session:
         """Test data, refused if it does not look like the silos'."""
         if test is None:
             return None
+        if not isinstance(test, tuple | list) or len(test) != 2:
+            raise FedtctError(f"test must be a pair (x, y), it is {type(test).__name__}")
         x, y = self.spec.encode(*as_samples(*test, "the test data"), "the test data")
         return Test(x.to(self.network.device), y.to(self.network.device))
 
@@ -150,8 +152,9 @@ def check_outputs(network: Network, outputs: int, span: tuple[int, int]) -> None
             shape = tuple(network(torch.full((1, *inputs.shape), value, dtype=inputs.dtype)).shape)
         except Exception as error:
             of = f" from {span[0]} to {span[1]}" if any(span) else ""
+            tokens = ". Whole numbers are taken for tokens; quantities must be floats" if any(span) else ""
             raise FedtctError(
-                f"the model cannot take {inputs.dtype} samples of shape {inputs.shape}{of}: {error}"
+                f"the model cannot take {inputs.dtype} samples of shape {inputs.shape}{of}: {error}{tokens}"
             ) from error
         if shape != (1, outputs):
             raise FedtctError(f"the model gives {shape} for one sample, not (1, {outputs}): a number for each output")

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fedtct.agreement import describe
-from fedtct.data.samples import as_samples, from_dataset, join, take
+from fedtct.data.samples import as_samples, from_dataset, join, take, warn_of_scales
 from fedtct.errors import FedtctError
 from fedtct.least_squares import LocalRegression, Sums, local_regression, times
 from fedtct.memory import free_bytes
@@ -60,7 +60,8 @@ class Silo:
         if y is None and not isinstance(x, Dataset):
             raise FedtctError(f"{self.name}: y is missing: give labels, names or numbers, or a torch Dataset of pairs")
         x, y = from_dataset(x, self.name) if y is None else as_samples(x, y, self.name)
-        if not 0 <= holdout < 1:
+        warn_of_scales(x)
+        if not isinstance(holdout, int | float) or not 0 <= holdout < 1:
             raise FedtctError(f"{self.name}: holdout is a share of the samples, from 0 to below 1, not {holdout}")
         order = torch.randperm(len(y), generator=generator(0, "holdout"))
         held = round(holdout * len(y))

@@ -42,6 +42,11 @@ class TCT:
     stage2: Stage2 = field(default_factory=ScaffoldRegression)
 
     def __post_init__(self) -> None:
+        for part, kind in (("stage1", Stage1), ("features", TangentFeatures), ("stage2", Stage2)):
+            if not isinstance(given := getattr(self, part), kind):
+                raise FedtctError(
+                    f"{part} must be a {kind.__name__}, as FedAvg(), TangentFeatures(), Ridge(); not {given!r}"
+                )
         if self.stage1.pooled:
             raise FedtctError("TCT's stage 1 must be federated: Centralized is not")
         if (self.stage1.noise > 0) != (self.stage2.noise > 0):

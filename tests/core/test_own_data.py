@@ -362,3 +362,31 @@ def test_patience_refuses_held_out_targets_that_do_not_vary():
     silo.held_y = torch.full_like(silo.held_y, 0.5)
     with pytest.raises(FedtctError, match="whose targets do not vary"):
         FedAvg("linear", rounds=3, patience=1).fit([silo])
+
+
+@pytest.mark.parametrize(
+    ("x", "warns"),
+    [
+        (np.array([[1.0, 880.0], [2.0, 900.0]]), True),
+        (np.array([[1.0, 0.004, 0.005], [2.0, 0.003, 0.001]]), True),
+        (np.array([[1.0, 5.0, 0.0], [-1.0, 0.2, 0.0]]), False),
+        (np.array([[0, 200], [1, 255]], dtype=np.uint8), False),
+        (pd.DataFrame({"a": [1.0, 2.0], "b": [880.0, 900.0]}), False),
+    ],
+)
+def test_arrays_whose_columns_differ_in_scale_are_taken_as_they_are_but_not_silently(x, warns, recwarn):
+    Silo(x, [0, 1])
+    assert ["differ much in scale" in str(warning.message) for warning in recwarn] == [True] * warns
+
+
+def test_codes_are_no_labels():
+    x = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
+    codes = np.array([195967001, 6142004] * 4)
+    with pytest.raises(FedtctError, match=r"2 different ones go up to 195967001.*give them as texts"):
+        FedAvg("linear", rounds=1).fit([(x, codes)])
+    assert FedAvg("linear", rounds=1).fit([(x, codes.astype(str))]).model.classes.tolist() == [6142004, 195967001]
+
+
+def test_samples_that_are_all_alike_have_no_features():
+    with pytest.raises(FedtctError, match="the same of every sample"):
+        tct("mlp", Ridge(), p=50).fit([(torch.ones(20, 3), torch.arange(20) % 2)])

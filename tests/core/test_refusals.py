@@ -251,3 +251,21 @@ def test_silos_are_called_by_their_names():
     silos = [Silo(torch.zeros(4, n), torch.arange(4) % 2, name=name) for n, name in ((4, "oslo"), (5, "berlin"))]
     with pytest.raises(FedtctError, match=r"berlin has samples of shape \(5,\), oslo of \(4,\)"):
         FedAvg("mlp").fit(silos)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: TCT("mlp", stage1="fedavg"), "stage1 must be a Stage1"),
+        (lambda: TCT("mlp", stage2="ridge"), "stage2 must be a Stage2"),
+        (lambda: FedAvg("mlp", rounds=2.5), "must be whole numbers"),
+        (lambda: FedAvg("mlp", batch_size="32"), "must be whole numbers"),
+        (lambda: Silo(X, Y, holdout="0.2"), "holdout is a share"),
+        (lambda: FedAvg("mlp").fit([Silo(X, Y)], test="patients.csv"), r"test must be a pair \(x, y\), it is str"),
+        (lambda: FedAvg(nn.LazyLinear(3)).fit([Silo(X, Y)]), "lazy layers"),
+        (lambda: FedAvg("mlp").fit([Silo((10 * X).long(), Y)]), "quantities must be floats"),
+    ],
+)
+def test_things_of_the_wrong_kind(make, message):
+    with pytest.raises(FedtctError, match=message):
+        make()

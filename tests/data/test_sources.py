@@ -131,3 +131,24 @@ def test_what_cannot_be_read(tmp_path):
     (tmp_path / "nothing" / "readme.txt").write_text("")
     with pytest.raises(FedtctError, match="holds no silos"):
         silo_paths(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.int32, np.float32])
+def test_images_of_more_than_8_bits_are_refused_rather_than_cut(kind, tmp_path):
+    (tmp_path / "cat").mkdir()
+    Image.fromarray(np.full((4, 4), 1000, kind)).save(tmp_path / "cat" / "0.tif")
+    with pytest.raises(FedtctError, match="more than 8 bits"):
+        read_samples(tmp_path)
+
+
+def test_a_file_of_arrays_that_is_cut_off(tmp_path):
+    np.savez(tmp_path / "whole.npz", x=np.arange(150.0).reshape(50, 3), y=np.arange(50) % 2)
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:600])
+    with pytest.raises(FedtctError, match=r"cannot be read as an \.npz file"):
+        read_samples(tmp_path / "cut.npz")
+
+
+def test_whole_numbers_in_arrays_are_classes_by_any_number_if_that_is_said(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.ones((4, 3)), y=np.array([-1, 1, 1, -1]))
+    assert read_samples(tmp_path / "a.npz", task="classification")[1].tolist() == ["-1", "1", "1", "-1"]
+    assert read_samples(tmp_path / "a.npz", task="regression")[1].dtype == np.float64

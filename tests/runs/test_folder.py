@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 
 from fedtct import Classifier, FedtctError
 from fedtct.federation import Cost
@@ -236,3 +237,18 @@ def test_with_patience_the_summary_is_of_the_model_that_was_kept(tmp_path: Path)
 def test_a_file_git_does_not_know_has_no_commit(tmp_path: Path) -> None:
     (tmp_path / "file.py").touch()
     assert git_commit(tmp_path / "file.py") is None
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypatch):
+    path = tmp_path / "stage1.safetensors"
+    write_checkpoint(path, Checkpoint(1, {"w": torch.ones(3)}), rows=1)
+
+    def full(*_, **__):
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr("fedtct.runs.checkpoint.save_file", full)
+    with pytest.raises(FedtctError, match="No space left on device") as raised:
+        write_checkpoint(path, Checkpoint(2, {"w": torch.zeros(3)}), rows=2)
+    assert "make room and resume" in str(raised.value)
+    assert read_checkpoint(path, torch.device("cpu")).round == 1
+    assert list(tmp_path.iterdir()) == [path]

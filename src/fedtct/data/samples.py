@@ -1,5 +1,6 @@
 """Samples and what is to be learnt of them, from whatever form they come in; refused if nothing can be learnt."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.utils.data import Dataset
 from fedtct.data.tables import as_table, is_table
 from fedtct.errors import FedtctError
 
+UNEVEN = 100  # times: the largest feature to the typical one, or to one
 Inputs = Any  # a tensor, or a table (pandas.DataFrame)
 
 
@@ -57,8 +59,23 @@ def as_answers(y: Any, whose: str) -> Any:
         return _as_names(y.numpy(force=True), whose)
     y = y.long()
     if len(y) and int(y.min()) < 0:
-        raise FedtctError(f"{whose}: labels start at 0, there is a label {int(y.min())}")
+        raise FedtctError(
+            f"{whose}: labels start at 0, there is a label {int(y.min())}: number classes from 0, or give them as texts"
+        )
     return y
+
+
+def warn_of_scales(x: Inputs) -> None:
+    """Say that a matrix whose columns differ much in scale is taken as it is: networks hardly learn from it."""
+    if isinstance(x, Tensor) and x.is_floating_point() and x.ndim == 2:
+        sizes = x.double().square().mean(0).sqrt()
+        sizes = sizes[sizes > 0]
+        if len(sizes) and float(sizes.max()) > UNEVEN * min(1.0, float(sizes.median())):
+            warnings.warn(
+                "features are large or differ much in scale, and arrays are taken as they are: standardise them, or "
+                "give a pandas.DataFrame, which is standardised over all silos",
+                stacklevel=3,
+            )
 
 
 def from_dataset(dataset: "Dataset[Any]", whose: str) -> tuple[Inputs, Any]:
@@ -91,6 +108,8 @@ def join(parts: Sequence[Any]) -> Any:
 
 
 def _as_tensor(values: Any, whose: str) -> Tensor:
+    if isinstance(values, np.ndarray) and not values.flags.writeable:
+        values = values.copy()  # torch warns of arrays that it must not write to
     try:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:

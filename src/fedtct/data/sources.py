@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+import zipfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -63,11 +65,7 @@ def read_samples(path: Path, target: str = "", task: str = "auto", image_size: S
             )
         return table.drop(columns=target), _column_answers(table[target], task, f"{path}: column '{target}'")
     x, y = load_npz(path, "x", "y")
-    if task == "auto" or y.dtype.kind in "iu":
-        y = y.astype(np.float64) if task == "regression" else y
-    else:
-        y = as_answers(y.tolist(), task, f"{path}: y")
-    return _as_table(x), y
+    return _as_table(x), y if task == "auto" else as_answers(y.tolist(), task, f"{path}: y")
 
 
 def read_inputs(path: Path, image_size: Sequence[int] = ()) -> Any:
@@ -119,7 +117,7 @@ def load_npz(path: Path, *names: str) -> list[Any]:
         raise FedtctError(f"{path} must hold the arrays {' and '.join(names)}") from error
     except FileNotFoundError as error:
         raise FedtctError(f"cannot read {path}: {error.strerror}") from error
-    except (OSError, ValueError, AttributeError, EOFError) as error:
+    except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise FedtctError(f"{path} cannot be read as an .npz file of plain arrays", error) from error
 
 
@@ -134,7 +132,12 @@ def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]
     for file in files:
         try:
             with Image.open(file) as image:
-                picture = image.convert("L" if image.mode in ("1", "L", "I;16") else "RGB")
+                if image.mode[0] in "IF":  # PIL would cut at 255 what is beyond it
+                    raise FedtctError(
+                        f"{file} has pixels of more than 8 bits ({image.mode}): save images with 8 bits, scaled as "
+                        "they should be seen, or give arrays of real numbers (.npz)"
+                    )
+                picture = image.convert("L" if image.mode in ("1", "L") else "RGB")
                 picture = picture.resize((size[1], size[0])) if size else picture
                 pixels.append(np.atleast_3d(np.asarray(picture)).transpose(2, 0, 1))
         except (OSError, UnidentifiedImageError) as error:

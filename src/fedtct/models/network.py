@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 
 from fedtct.data.samples import as_inputs
 from fedtct.data.tables import TableCode, is_table
@@ -165,6 +166,8 @@ class Network:
         precision: torch.dtype | None = None,
         channels_last: bool = False,
     ) -> None:
+        if any(isinstance(p, UninitializedParameter) for p in module.parameters()):
+            raise FedtctError("the model has lazy layers, whose sizes are not known yet: run a sample through it first")
         self.module = module.to(device)
         self.head, self.inputs, self.device = head, inputs, torch.device(device)
         if self.device.type == "cpu":

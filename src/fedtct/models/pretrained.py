@@ -21,7 +21,7 @@ def read_state_dict(path: str | Path) -> StateDict:
             return load_file(path)
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise FedtctError(f"init_weights: {path} cannot be read as a state dict ({error})") from error
+        raise FedtctError(f"init_weights: {path} cannot be read as a state dict", error) from error
     if not isinstance(state, dict) or not all(isinstance(v, Tensor) for v in state.values()):
         raise FedtctError(f"init_weights: {path} does not hold a state dict (names to tensors)")
     return state

@@ -33,7 +33,13 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint, rows: int) -> None:
         "plain": {k: v for k, v in values.items() if not isinstance(v, Tensor)},
     }
     half = path.with_name(path.name + ".half")
-    save_file(tensors, half, metadata={HEADER: json.dumps(header, allow_nan=False)})
+    try:
+        save_file(tensors, half, metadata={HEADER: json.dumps(header, allow_nan=False)})
+    except SafetensorError as error:  # it says so of a full disk, too
+        half.unlink(missing_ok=True)
+        raise FedtctError(
+            f"cannot write {path}; what was saved before is whole: make room and resume", error
+        ) from error
     os.replace(half, path)
 
 

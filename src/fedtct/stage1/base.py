@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -60,6 +61,9 @@ class Stage1(ABC):
     pooled: ClassVar[bool] = False  # all data in one place: no federated algorithm, but a bound for them
 
     def __post_init__(self) -> None:
+        counts = (self.rounds, self.local_epochs, self.batch_size, self.evaluate_every)
+        if not all(isinstance(n, Integral) for n in counts):
+            raise FedtctError("rounds, local_epochs, batch_size and evaluate_every must be whole numbers")
         if self.rounds < 0 or self.evaluate_every < 1:
             raise FedtctError("rounds must not be negative and evaluate_every at least 1")
         if self.patience is not None and self.patience < 1:

@@ -179,6 +179,8 @@ class Normaliser(NamedTuple):
         std = (moments.m2 / moments.n).sqrt()
         typical = std.square().mean().sqrt()
         constant = (std <= CONSTANT_TO_MEAN * moments.mean.abs()) | (std <= CONSTANT_TO_TYPICAL * typical)
+        if bool(constant.all()):
+            raise FedtctError("the network says the same of every sample, whatever its weights: are samples all alike?")
         scale = torch.where(constant, 0.0, 1 / std)
         return cls(moments.mean.float(), scale.float())
 
