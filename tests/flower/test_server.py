@@ -74,7 +74,7 @@ def test_a_server_that_crashed_goes_on_and_ends_with_the_same_model(method, ques
     assert serve(grid, config, server, resume=str(tmp_path / "run")).model.kind == fit.model.kind
 
 
-def test_a_server_that_crashed_when_all_was_done_has_silos_remove_what_they_kept(tmp_path):
+def test_a_server_that_crashed_when_all_was_done_has_silos_remove_what_they_kept(tmp_path, capsys):
     grid = InlineGrid(tmp_path, parts())
     grid.before, known = crash_at("forget", 1, 100)
     known.append(grid)
@@ -83,8 +83,10 @@ def test_a_server_that_crashed_when_all_was_done_has_silos_remove_what_they_kept
     with pytest.raises(Crash):
         serve(grid, config, server)
     assert list(tmp_path.glob("cache*/*"))
+    capsys.readouterr()
     serve(grid, config, server, resume=str(tmp_path / "run"))
     assert not list(tmp_path.glob("cache*/*"))
+    assert capsys.readouterr().out == f"fedtct: finished already: everything is in {tmp_path / 'run'}\n"
 
 
 @pytest.mark.parametrize(
