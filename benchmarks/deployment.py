@@ -16,9 +16,9 @@ from benchmarks.rows import RESULTS, Record, Row, show
 from fedtct import LocalFederation
 from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.demo import write_npz
-from fedtct.deploy.local import LocalDeployment
+from fedtct.deploy.local import LocalDeployment, replace_text
 from fedtct.history import History
-from fedtct.runs.config import RunConfig
+from fedtct.runs.config import HOLDOUT, RunConfig
 from fedtct.runs.execute import prepare
 from fedtct.runs.folder import read_rows
 
@@ -70,6 +70,8 @@ class Bench:
         }
         self.test = write_npz(folder / "test.npz", *self.job.data.test)
         self.deployment = LocalDeployment(folder / "federation", data)
+        for name in data:  # they train on all samples, as here
+            replace_text(self.deployment.silo_file(name), f"# holdout = {HOLDOUT}", "holdout = 0")
         self.runs = 0
 
     def over_flower(self, settings: dict[str, Any], wire: str = "fp32") -> tuple[History, float]:

@@ -315,6 +315,9 @@ def test_tables_that_do_not_go_together(other, message):
 def test_a_column_of_many_different_texts_is_refused():
     with pytest.raises(FedtctError, match="column 'id' has 600 different texts, more than 500"):
         FedAvg("linear").fit([(pd.DataFrame({"id": [f"p{i}" for i in range(600)]}), labels(600))])
+    silos = [(pd.DataFrame({"id": [f"{silo}{i}" for i in range(300)]}), labels(300)) for silo in "ab"]
+    with pytest.raises(FedtctError, match="all silos together: column 'id' has 600 different texts, more than 500"):
+        FedAvg("linear").fit(silos)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from fedtct.cli import main
 from fedtct.deploy import check, processes
 from fedtct.deploy.app_folder import RUN, make_app
+from fedtct.deploy.keys import make_keys
 from fedtct.deploy.silo_config import SiloConfig
 
 WITHOUT_FLOWER = """
@@ -63,6 +64,21 @@ def test_bad_input_is_refused_in_a_line_and_leaves_nothing(command, message, tmp
     assert message in said
     assert len(said.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_an_app_folder_that_is_there_is_to_be_edited(tmp_path, capsys):
+    app = make_app(tmp_path / "app")
+    assert main(["deploy", "init", str(app)]) == 2
+    assert capsys.readouterr().err == f"fedtct: {app} exists: edit {app / RUN}, or give another folder\n"
+
+
+def test_without_a_server_a_run_is_refused_in_a_line_that_says_how_to_start_one(tmp_path, capsys):
+    server = tmp_path / "keys" / "server"
+    port = processes.free_port()
+    make_keys(tmp_path / "keys", ["a"], f"127.0.0.1:{port}")
+    assert main(["deploy", "run", str(make_app(tmp_path / "app")), "--server", str(server)]) == 2
+    told = f"no server listens on port {port}: start it, with `fedtct deploy server {server}`"
+    assert capsys.readouterr().err == f"fedtct: {told}\n"
 
 
 @pytest.mark.parametrize("command", ["check", "silo"])

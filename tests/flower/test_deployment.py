@@ -22,10 +22,10 @@ from fedtct.deploy.keys import make_keys
 from fedtct.deploy.local import LocalDeployment
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.importing import import_function
-from fedtct.runs.config import RunConfig
+from fedtct.runs.config import HOLDOUT, RunConfig
 from fedtct.runs.folder import read_rows
 
-SETTINGS = {"model": "mlp", "local_epochs": 1, "p": 300, "steps": 20, "seed": 0, "device": "cpu"}
+SETTINGS = {"model": "mlp", "local_epochs": 1, "p": 300, "steps": 20, "stage2": "scaffold", "seed": 0, "device": "cpu"}
 CLIENT = Path("fedtct_app") / "client_app.py"
 LIMIT = 240.0  # seconds for a run, on a slow and busy machine
 four = pytest.mark.xdist_group("four silos")  # one federation serves these tests
@@ -100,7 +100,7 @@ def assert_same_model(deployment, app: Path, out: Path, settings: dict[str, obje
     said = []
     assert deployment.run(app, {"resume" if go_on else "out": str(out)}, said.append), said
     there = fedtct.Classifier.load(out / "model", device="cpu")
-    here = RunConfig.of(**SETTINGS, **settings).build(10).fit(local(parts())).model
+    here = RunConfig.of(**SETTINGS | settings).build(10).fit(local(parts(), HOLDOUT)).model
     for name, tensor in here._tensors().items():
         torch.testing.assert_close(there._tensors()[name], tensor, rtol=1e-5, atol=1e-5)
     answered = [json.loads(line) for line in (out / "silos.jsonl").read_text().splitlines()]
@@ -235,7 +235,7 @@ def test_a_model_of_ones_own_in_the_app_folder(deployment, tmp_path):
     build = import_function("model:build", app / "fedtct_app")
     there = fedtct.Classifier.load(out / "model", model=build, device="cpu")
     settings = SETTINGS | {"method": "fedavg", "rounds": [1]}
-    here = replace(RunConfig.of(**settings).build(10), model=build).fit(local(parts())).model
+    here = replace(RunConfig.of(**settings).build(10), model=build).fit(local(parts(), HOLDOUT)).model
     torch.testing.assert_close(there._tensors()["parameters"], here._tensors()["parameters"], rtol=1e-5, atol=1e-5)
 
 

@@ -216,6 +216,13 @@ def test_below_min_silos_the_run_waits_and_then_stops(grid):
     assert time.monotonic() - start >= 0.3
 
 
+def test_a_silo_that_never_was_there_is_no_reason_to_resume_what_was_not_begun(grid):
+    grid.offline.add(101)
+    with pytest.raises(fedtct.FedtctError, match=r"3 silos answered 'describe'.*Start the run again") as error:
+        METHODS["fedavg"].fit(over(grid, min_silos=4, wait=0.0))
+    assert "saved" not in str(error.value)
+
+
 def test_a_silo_that_comes_in_time_is_waited_for(grid):
     grid.offline.add(101)
 

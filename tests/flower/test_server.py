@@ -8,11 +8,12 @@ import torch
 from flower_helpers import InlineGrid, local, parts
 
 import fedtct
+from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.server_app import ServerConfig, read_run, serve
 from fedtct.federation import flower
 from fedtct.report.page import silos
 from fedtct.report.page.tasks import arrange
-from fedtct.runs.config import RunConfig, as_toml
+from fedtct.runs.config import OWN_DEFAULTS, RunConfig, as_toml
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.saved import Saved, write_card
 
@@ -74,7 +75,7 @@ def test_a_server_that_crashed_goes_on_and_ends_with_the_same_model(method, ques
     assert serve(grid, config, server, resume=str(tmp_path / "run")).model.kind == fit.model.kind
 
 
-def test_a_server_that_crashed_when_all_was_done_has_silos_remove_what_they_kept(tmp_path):
+def test_a_server_that_crashed_when_all_was_done_has_silos_remove_what_they_kept(tmp_path, capsys):
     grid = InlineGrid(tmp_path, parts())
     grid.before, known = crash_at("forget", 1, 100)
     known.append(grid)
@@ -83,8 +84,10 @@ def test_a_server_that_crashed_when_all_was_done_has_silos_remove_what_they_kept
     with pytest.raises(Crash):
         serve(grid, config, server)
     assert list(tmp_path.glob("cache*/*"))
+    capsys.readouterr()
     serve(grid, config, server, resume=str(tmp_path / "run"))
     assert not list(tmp_path.glob("cache*/*"))
+    assert capsys.readouterr().out == f"fedtct: finished already: everything is in {tmp_path / 'run'}\n"
 
 
 @pytest.mark.parametrize(
@@ -159,6 +162,18 @@ def test_a_run_toml_is_checked(tmp_path):
         read_run(tmp_path / "none.toml")
 
 
+def test_what_a_run_toml_does_not_say_is_as_for_own_data_here_or_as_the_run_was_begun(tmp_path):
+    app = make_app(tmp_path / "app")
+    config, _ = read_run(app / RUN)
+    assert {name: getattr(config, name) for name in OWN_DEFAULTS} == OWN_DEFAULTS
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.toml").write_text(replace(config, d=4096).to_toml())  # as was usual once
+    assert read_run(app / RUN, resume=tmp_path / "run")[0] == replace(config, d=4096)
+    assert read_run(app / RUN, {"d": 200}, resume=tmp_path / "run")[0] == replace(config, d=200)
+    with pytest.raises(fedtct.FedtctError, match="is not a run"):
+        read_run(app / RUN, resume=tmp_path / "none")
+
+
 def test_settings_that_were_changed_are_refused_when_a_run_goes_on(tmp_path):
     config = RunConfig.of(**SETTINGS, method="fedavg", rounds=(2,))
     grid, server = InlineGrid(tmp_path, parts()), ServerConfig(out=str(tmp_path / "run"), round_timeout=1.0, wait=0.0)
@@ -205,6 +220,7 @@ def test_the_report_calls_silos_by_their_names(stage2, tmp_path):
     page = (run / "report.html").read_text()
     assert "clinic-3" in page
     assert "fedtct deploy run app" in page
+    assert "% on the data that silos train on, not on new samples" in page  # these silos hold nothing out
     assert "fedtct compare" not in page  # nobody can pool what is elsewhere
     assert "| clinic-3 |" in write_card(Saved.load(run), "model")
     if stage2 == "scaffold":

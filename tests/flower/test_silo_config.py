@@ -1,14 +1,17 @@
 """What a silo.toml may say, and where data may be."""
 
 import os
+import re
 import stat
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from fedtct.deploy.keys import make_keys
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
+from fedtct.runs.config import OWN_DEFAULTS
 
 
 def silo(folder, text):
@@ -22,6 +25,17 @@ def test_arrays_in_a_file(tmp_path):
     assert (len(loaded), len(loaded.held_y), loaded.name) == (3, 3, "a")
 
 
+def test_a_silo_holds_out_as_much_as_on_one_machine_and_its_file_says_how_much(tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.zeros((10, 4), np.float32), y=np.arange(10) % 2)
+    loaded = silo(tmp_path, 'data = "data.npz"').load()
+    assert len(loaded.held_y) == round(10 * OWN_DEFAULTS["holdout"]) == 2
+    make_keys(tmp_path / "keys", ["a"])
+    shown = re.findall(r"^# (\w+ = .*?)  +#", (tmp_path / "keys" / "a" / "silo.toml").read_text(), re.MULTILINE)
+    assert "holdout = 0.2" in shown
+    said = silo(tmp_path, "\n".join(['data = "data.npz"', *shown]))
+    assert said == silo(tmp_path, 'data = "data.npz"')  # lines that are commented out show what holds without them
+
+
 def test_images_in_folders_named_by_class(tmp_path):
     for name, count in {"cat": 2, "dog": 3}.items():
         (tmp_path / "images" / name).mkdir(parents=True)
@@ -29,7 +43,7 @@ def test_images_in_folders_named_by_class(tmp_path):
             pixels = np.full((8, 6 + number, 3), 40 * number, np.uint8)
             Image.fromarray(pixels).save(tmp_path / "images" / name / f"{number}.png")
     where = 'data = "images"\nclasses = ["bird", "cat", "dog"]\n'
-    loaded = silo(tmp_path, where + "image_size = [8, 8]").load()
+    loaded = silo(tmp_path, where + "image_size = [8, 8]\nholdout = 0").load()
     assert tuple(loaded.x.shape) == (5, 3, 8, 8)
     assert loaded.y.tolist() == ["cat", "cat", "dog", "dog", "dog"]
     for text, message in {
@@ -44,7 +58,7 @@ def test_a_function_of_the_silos_own(tmp_path):
     (tmp_path / "hospital.py").write_text(
         "import numpy as np\ndef samples():\n    return np.zeros((3, 2), np.float32), np.array([0, 1, 2])\n"
     )
-    assert len(silo(tmp_path, 'data = "hospital:samples"').load()) == 3
+    assert len(silo(tmp_path, 'data = "hospital:samples"\nholdout = 0').load()) == 3
     for text, message in {"hospital:none": "no hospital:none to import", "nowhere:none": "no nowhere:none"}.items():
         with pytest.raises(FedtctError, match=message):
             silo(tmp_path, f'data = "{text}"').load()

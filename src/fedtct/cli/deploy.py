@@ -161,10 +161,10 @@ def run(
     from fedtct.deploy.app_folder import RUN
     from fedtct.deploy.server_app import read_run
 
-    config, settings = read_run(app / RUN)
     if dry_run:
         _dry_run(app, like, shape, classes)
         return
+    config, settings = read_run(app / RUN, resume=resume or "")
     folder = _folder_of_the_run(config, Path(settings.out), out, resume)
     # Flower takes the app elsewhere: files of the server's in its folder are not found there.
     files = {"test": settings.test, "init_weights": config.init_weights}

@@ -88,13 +88,8 @@ class Facts:
         """The facts of one column of a table."""
         if values.dtype == object:
             texts = [value for value in values if value is not None]
-            categories = tuple(sorted(set(texts)))
-            if len(categories) > MAX_CATEGORIES:
-                raise FedtctError(
-                    f"{whose}: column '{name}' has {len(categories)} different texts, more than {MAX_CATEGORIES}: "
-                    "leave it out, or put them into fewer categories"
-                )
-            return cls(name, TEXT if texts else EMPTY, len(texts), len(values) - len(texts), categories=categories)
+            kind, categories = TEXT if texts else EMPTY, tuple(sorted(set(texts)))
+            return cls(name, kind, len(texts), len(values) - len(texts), categories=categories).checked(whose)
         there = values[~np.isnan(values)]
         if not len(there):
             return cls(name, EMPTY, 0, len(values))
@@ -115,6 +110,15 @@ class Facts:
             sum(part.m2 + part.present * (part.mean - mean) ** 2 for part in parts),
             tuple(sorted({category for part in parts for category in part.categories})),
         )
+
+    def checked(self, whose: str) -> Facts:
+        """These facts, refused if there are more categories than a column can be made for."""
+        if (count := len(self.categories)) > MAX_CATEGORIES:
+            raise FedtctError(
+                f"{whose}: column '{self.name}' has {count} different texts, more than {MAX_CATEGORIES}: "
+                "leave it out, or put them into fewer categories"
+            )
+        return self
 
 
 @dataclass(frozen=True)
@@ -223,4 +227,5 @@ def agree_on_table(told: Mapping[str, list[dict[str, Any]]]) -> TableCode:
         if len(holders) > 1:
             kinds = " and ".join(f"{kind} in {silo}" for kind, silo in holders.items())
             raise FedtctError(f"column '{name}' holds {kinds}: it must be of one kind in all silos")
-    return TableCode(tuple(Column.of(Facts.merge([c[name] for c in silos.values()])) for name in names))
+    merged = [Facts.merge([columns[name] for columns in silos.values()]) for name in names]
+    return TableCode(tuple(Column.of(facts.checked("all silos together")) for facts in merged))

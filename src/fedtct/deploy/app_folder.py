@@ -16,7 +16,7 @@ def make_app(folder: Path, silos: int = 3) -> Path:
     """Copy the template to a new folder, for so many silos."""
     if silos < 1:
         raise FedtctError(f"a run needs at least one silo, not {silos}")
-    folder = free_folder(folder)
+    folder = free_folder(folder, f"edit {folder / RUN}, or give another folder")
     shutil.copytree(TEMPLATE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     settings = (folder / RUN).read_text(encoding="utf-8")
     (folder / RUN).write_text(SILOS.sub(f"silos = {silos}".ljust(25), settings), encoding="utf-8")

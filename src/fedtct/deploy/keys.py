@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedtct.errors import FedtctError
+from fedtct.runs.config import HOLDOUT
 
 CA_DAYS, SERVER_DAYS = 5 * 365, 398
 THIS_MACHINE = "127.0.0.1:8000"
@@ -30,7 +31,7 @@ data = "data.npz"    # arrays x and y; or a .csv or .parquet file, image folders
 server = {server}
 ca = "ca.crt"
 key = {key}
-# holdout = 0.1       # share of samples kept out of training, from which this silo's scores come
+# holdout = {holdout}       # share of samples kept out of training, from which this silo's scores come
 # classes = []        # for image folders: those there may be; silos agree on all they have
 # image_size = []     # for image folders: [height, width] that images are scaled to
 # device = "auto"     # or "cpu", "cuda"
@@ -140,7 +141,8 @@ def _make_silo(folder: Path, name: str, server: str) -> list[Path]:
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    text = SILO_TOML.format(name=json.dumps(name), server=json.dumps(server), key=json.dumps(f"{name}.key"))
+    told = {"name": name, "server": server, "key": f"{name}.key", "holdout": HOLDOUT}
+    text = SILO_TOML.format(**{setting: json.dumps(value) for setting, value in told.items()})
     return [
         _write(folder / name / f"{name}.key", private, PRIVATE),
         _write(folder / name / "ca.crt", (folder / "ca.crt").read_bytes(), PUBLIC),

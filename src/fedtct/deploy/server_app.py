@@ -21,7 +21,7 @@ from fedtct.history import Checkpoint
 from fedtct.importing import is_function_name
 from fedtct.report.page import write_report
 from fedtct.report.page.write import REPORT
-from fedtct.runs.config import ELSEWHERE, OWN, RunConfig, check_names, parse_toml
+from fedtct.runs.config import ELSEWHERE, OWN, OWN_DEFAULTS, RunConfig, check_names, parse_toml
 from fedtct.runs.findings import CLASSES, confusion
 from fedtct.runs.folder import RunFolder, write_text
 from fedtct.runs.watcher import Watcher
@@ -59,8 +59,13 @@ class ServerConfig:
         )
 
 
-def read_run(path: Path, overrides: Mapping[str, Any] | None = None) -> tuple[RunConfig, ServerConfig]:
-    """The run that the run.toml of an app folder describes; ``overrides`` are settings of either kind."""
+def read_run(
+    path: Path, overrides: Mapping[str, Any] | None = None, resume: str | Path = ""
+) -> tuple[RunConfig, ServerConfig]:
+    """The run that the run.toml of an app folder describes; ``overrides`` are settings of either kind.
+
+    What it does not say is as usual for silos' own data, or as it was when the run at ``resume`` was begun.
+    """
     values = parse_toml(path)
     known = {spec.name for spec in fields(ServerConfig)}
     server = values.pop("server", {}) | {k: v for k, v in (overrides or {}).items() if k in known}
@@ -71,9 +76,11 @@ def read_run(path: Path, overrides: Mapping[str, Any] | None = None) -> tuple[Ru
     if unknown := set(server) - known:
         raise FedtctError(f"{path}: [server] has an unknown setting '{min(unknown)}': known are {', '.join(known)}")
     check_names(run, str(path))
+    unsaid = asdict(RunFolder.read(resume).config) if resume else {}
     if not {"dataset", "split"} & set(run):  # else a known dataset was dealt, to try things out
-        run = {"silos": RunConfig.silos} | run | {"dataset": "silos' own data", "split": OWN, "data": ELSEWHERE}
-    config, terms = RunConfig.of(**run | {"device": "cpu"}), ServerConfig(**server)
+        unsaid = unsaid or OWN_DEFAULTS | {"silos": RunConfig.silos}
+        run |= {"dataset": "silos' own data", "split": OWN, "data": ELSEWHERE}
+    config, terms = RunConfig.of(**unsaid | run | {"device": "cpu"}), ServerConfig(**server)
     if config.epsilon and not terms.num_classes:
         raise FedtctError(f"{path}: with epsilon silos do not tell their labels; set num_classes in [server]")
     return config, terms
@@ -125,7 +132,7 @@ def server_app(settings: Path) -> ServerApp:
         overrides = {key: value for key, value in context.run_config.items() if value != ""}
         resume = str(overrides.pop("resume", ""))
         try:
-            config, server = read_run(settings, overrides)
+            config, server = read_run(settings, overrides, resume)
             serve(grid, config, server, resume)
         except FedtctError as error:
             say(f"stopped: {error}")

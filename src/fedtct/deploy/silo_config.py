@@ -12,7 +12,7 @@ from typing import Any
 from fedtct.data.sources import TASKS, read_samples
 from fedtct.errors import FedtctError
 from fedtct.importing import import_function, is_function_name
-from fedtct.runs.config import parse_toml
+from fedtct.runs.config import HOLDOUT, parse_toml
 from fedtct.silo import Silo
 
 SECRET, SECRET_BYTES = "noise.key", 32
@@ -26,7 +26,7 @@ class SiloConfig:
     data: str  # an .npz, .csv or .parquet file, a folder of class-named image folders, or module:function
     target: str = ""  # for tables: the column that is to be learnt
     task: str = "auto"  # or classification, regression
-    holdout: float = 0.0
+    holdout: float = HOLDOUT
     classes: tuple[str, ...] = ()  # for image folders: those there may be; silos agree on their union in any case
     image_size: tuple[int, ...] = ()  # height, width that images are scaled to
     server: str = "127.0.0.1:8000"

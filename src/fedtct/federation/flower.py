@@ -289,7 +289,7 @@ class FlowerFederation(Federation):
         name, called = str(own[SILO]), self.roster.name(node)
         if (version := own.get(VERSION, "of an older version")) != fedtct.__version__:
             return f"it runs fedtct {version}, the server {fedtct.__version__}: they must be the same"
-        if question != "describe" and name != called:
+        if question not in ("describe", FORGET) and name != called:  # a run that is over knows no names any more
             return f"it calls itself '{name}' now: a silo keeps its name for the whole run"
         if ERROR in own or own.get(UNPREPARED):
             return str(own.get(ERROR, ""))
@@ -311,9 +311,10 @@ class FlowerFederation(Federation):
         least = self.terms.min_silos
         if len(done.replies) < least:
             reasons = "".join(f"; {silo}: {reason}" for silo, reason in done.failures.items())
+            begun = "What was reached is saved: resume the run when they are back."
+            todo = "Start the run again when they are there." if question == "describe" else begun
             raise FedtctError(
-                f"{len(done.replies)} silos answered '{question}', at least {least} must{reasons}. "
-                "What was reached is saved: resume the run when they are back."
+                f"{len(done.replies)} silos answered '{question}', at least {least} must{reasons}. {todo}"
             )
 
     # After a round

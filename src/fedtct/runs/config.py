@@ -25,7 +25,8 @@ STAGE2 = ("scaffold", "fedavg", "gradient-descent", "ridge")
 MODEL_OF = {"digits": "mlp", "fashion-mnist": "simple-cnn", "cifar10": "resnet18-bn", "cifar100": "resnet18-bn"}
 OWN = "own"  # the split of silos that bring their own data
 ELSEWHERE = "elsewhere"  # where the data of silos on other machines is
-OWN_DEFAULTS = {"holdout": 0.2, "stage2": "ridge", "d": 1024}  # for few samples: honest scores, no exact fit
+HOLDOUT = 0.2  # of silos' own data, here and across machines
+OWN_DEFAULTS = {"holdout": HOLDOUT, "stage2": "ridge", "d": 1024}  # for few samples: honest scores, no exact fit
 NOT_IDENTITY = ("data_dir",)  # where the files lie does not change what a run computes
 
 

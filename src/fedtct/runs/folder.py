@@ -215,11 +215,12 @@ def own_model(config: RunConfig) -> Model | None:
     return None if isinstance(model, str) else model
 
 
-def free_folder(path: str | Path) -> Path:
-    """The path, refused if something is there or nothing can be put there."""
+def free_folder(path: str | Path, todo: str = "") -> Path:
+    """The path, refused if something is there, with what to do then, or if nothing can be put there."""
     path = Path(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise FedtctError(f"{path} exists: choose another folder with --out, or go on with it with --resume {path}")
+        todo = todo or f"choose another folder with --out, or go on with it with --resume {path}"
+        raise FedtctError(f"{path} exists: {todo}")
     check_place(path)
     return path
 

@@ -45,6 +45,8 @@ def _headline(results: Sequence[tuple[Method, Line]], bound: float | None, ratin
     method, best = federated[0]
     assert best.rating is not None
     text = f"{method.label} reaches {_of(rating, best.rating)}"
+    if best.rated_on == "train":
+        text += " on the data that silos train on, not on new samples"
     if len(federated) > 1:
         text += ", the best of the federated methods here"
     if bound is not None:
