@@ -101,6 +101,15 @@ def test_methods_are_compared_on_ones_own_data(folder, capsys):
     assert "held-out" in capsys.readouterr().out
 
 
+def test_a_comparison_says_what_ones_own_data_decides_on(folder, capsys):
+    for words, message in {
+        "--split classes:1": "split is 'own', not 'classes:1'",
+        "--silos 5": "silos is 2, not '5'",
+    }.items():
+        assert main(["compare", "--data", "silos", "--target", "state", *words.split()]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_numbers_are_compared_and_chosen_between_by_r2(folder, capsys):
     own = ["--data", "silos", "--target", "cost", *QUICK]
     assert main(["compare", *own, "--methods", "fedavg,tct", "--out", "both"]) == 0

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedtct.errors import FedtctError
 from fedtct.history import rated_on
-from fedtct.runs.config import OWN_DEFAULTS, RunConfig, as_value
+from fedtct.runs.config import OWN, OWN_DEFAULTS, RunConfig, as_value
 from fedtct.runs.folder import RunFolder, write_json
 from fedtct.runs.plan import Plan
 from fedtct.runs.summary import Summary
@@ -22,12 +22,13 @@ def comparison(
 ) -> Plan:
     """A plan with a run for each combination; ``settings`` are what all of them share."""
     runs = {}
+    decided = OWN if settings and settings.get("data") else None  # silos' own data is not split, whatever their number
     for split in splits:
         for method in methods:
             for seed in seeds:
-                own = share_rounds(method, settings or {})
-                config = RunConfig.of(**own | {"method": method, "split": split, "seed": seed})
-                runs[f"{method}-{slug(split)}-seed{seed}"] = config
+                own = share_rounds(method, settings or {}) | {"method": method, "seed": seed}
+                own |= {} if split == decided else {"split": split}
+                runs[f"{method}-{slug(split)}-seed{seed}"] = RunConfig.of(**own)
     if len(runs) < len(methods) * len(splits) * len(seeds) or not runs:
         raise FedtctError("a comparison needs at least one method, split and seed, and none of them twice")
     return Plan("compare", runs)
