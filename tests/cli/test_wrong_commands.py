@@ -86,6 +86,7 @@ BAD = {
     "compare --split iid,classes:11": "classes:11",
     "compare --seeds 0": "seeds must be",
     "compare --seeds few": "seeds must be",
+    "compare --rounds 1": "tct, which has two stages, needs rounds of at least 2",
     "compare --lr 0.1,0.01": "lr must be a number",
     "compare --out thesis": "thesis exists",
     "compare --resume thesis": "there is no plan.json",

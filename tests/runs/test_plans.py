@@ -34,8 +34,14 @@ def test_every_method_gets_the_same_number_of_rounds(total: int) -> None:
         given = {"rounds": total} | more
         assert sum(share_rounds("tct", given)["rounds"]) == total == sum(share_rounds("fedavg", given)["rounds"])
     assert share_rounds("fedavg", {"rounds": "15,5"})["rounds"] == (20,)
-    assert share_rounds("tct", {"rounds": "15,5"})["rounds"] == "15,5"
-    assert share_rounds("tct", {}) == {}
+    assert share_rounds("tct", {"rounds": "15,5"})["rounds"] == (15, 5)
+
+
+@pytest.mark.parametrize("given", [{}, {"stage2": "ridge"}, {"data": "silos"}, {"data": "silos", "stage2": "fedavg"}])
+def test_without_a_number_of_rounds_every_method_gets_those_of_tct(given: dict[str, str]) -> None:
+    rounds = share_rounds("tct", given)["rounds"]
+    assert rounds == ((100, 1) if "ridge" in given.values() or given == {"data": "silos"} else (100, 100))
+    assert share_rounds("fedavg", given)["rounds"] == (sum(rounds),)
 
 
 def test_a_comparison_is_every_combination_once() -> None:

@@ -36,17 +36,17 @@ def comparison(
 
 def share_rounds(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The same number of rounds for every method: tct's two stages share what another spends in one."""
-    settings = dict(settings)
-    if "rounds" not in settings:
-        return settings
-    rounds = as_value("rounds", settings["rounds"])
+    usual = OWN_DEFAULTS["stage2"] if settings.get("data") else RunConfig.stage2
+    ridge = settings.get("stage2", usual) == "ridge"
+    rounds = as_value("rounds", settings.get("rounds", (100, 1 if ridge else 100)))
     if method != "tct":
-        settings["rounds"] = (sum(rounds),)
+        rounds = (sum(rounds),)
     elif len(rounds) == 1:
-        usual = OWN_DEFAULTS["stage2"] if settings.get("data") else RunConfig.stage2
-        ridge = settings.get("stage2", usual) == "ridge"
-        settings["rounds"] = (rounds[0] - 1, 1) if ridge else (rounds[0] - rounds[0] // 2, rounds[0] // 2)
-    return settings
+        least, second = (1, 1) if ridge else (2, rounds[0] // 2)
+        if rounds[0] < least:
+            raise FedtctError(f"a comparison with tct, which has two stages, needs rounds of at least {least}")
+        rounds = (rounds[0] - second, second)
+    return {**settings, "rounds": rounds}
 
 
 def slug(split: str) -> str:
