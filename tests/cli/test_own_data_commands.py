@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from fedtct.cli import main
+from fedtct.runs.config import OWN_DEFAULTS
 
 QUICK = ["--rounds", "2", "--local-epochs", "1", "--d", "50"]
 
@@ -99,6 +100,15 @@ def test_methods_are_compared_on_ones_own_data(folder, capsys):
     words = ["compare", "--data", "silos", "--target", "state", "--methods", "fedavg,tct", *QUICK, "--out", "both"]
     assert main(words) == 0
     assert "held-out" in capsys.readouterr().out
+
+
+def test_what_ones_own_data_changes_is_said(folder, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["run", "--data", "silos", "--target", "state", "--rounds", "5,5"]) == 2
+    assert "stage2='ridge', the default with data, takes one round" in capsys.readouterr().err
+    assert main(["run", "--help-all"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"--data: {value}]" in text for value in OWN_DEFAULTS.values())
 
 
 def test_a_comparison_says_what_ones_own_data_decides_on(folder, capsys):
