@@ -1,5 +1,7 @@
 """fedtct run on silos' own files, from data to model."""
 
+import errno
+import io
 import json
 import shutil
 from pathlib import Path
@@ -176,6 +178,34 @@ def test_predict_evaluate_and_export(folder, capsys):
         assert capsys.readouterr().out == Path("p.csv").read_text()
     assert main(["evaluate", "a", "--input", "test.csv"]) == 0
     assert "right when named" in capsys.readouterr().out
+
+
+class FullDisk(io.RawIOBase):
+    """Takes so many bytes, the last of them without a word about the rest."""
+
+    def __init__(self, room):
+        self.room = room
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        if len(data) and not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = min(self.room, len(data))
+        self.room -= taken
+        return taken
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_predictions_that_do_not_fit_are_an_error(folder, capsys, monkeypatch, buffered):
+    run(capsys, "--target", "state", "--out", "a")
+    disk = FullDisk(100)
+    stdout = io.TextIOWrapper(io.BufferedWriter(disk) if buffered else disk, write_through=not buffered)
+    monkeypatch.setattr("sys.stdout", stdout)
+    assert main(["predict", "a", "--input", "test.csv"]) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    disk.room = 1 << 20  # what is buffered still goes somewhere when the test is over
 
 
 def test_predictions_of_numbers_and_of_a_model_of_ones_own(folder, capsys):

@@ -63,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         result = app(args=words or ["--help"], prog_name="fedtct", standalone_mode=False)
+        sys.stdout.flush()  # so that a full disk is noticed here
     except FedtctError as error:
         return _complain(str(error), BAD_INPUT)
     except ClickException as error:
