@@ -139,7 +139,8 @@ def test_a_choice_between_runs_of_which_none_is_rated_is_none(tmp_path: Path, mo
         ("{", "cannot be read"),
         ("[]", "holds no plan"),
         ('{"purpose": "compare", "runs": 3}', "holds no plan"),
-        ('{"purpose": "choose", "runs": {}}', "was begun to choose, not to compare"),
+        ('{"purpose": "guess", "runs": {}}', "holds no plan"),
+        ('{"purpose": "choose", "runs": {}}', "was begun to choose: go on with `fedtct run --resume"),
         ('{"purpose": "compare", "runs": {"a": {"lr": -1}}}', "lr must be positive"),
     ],
 )

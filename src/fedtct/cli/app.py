@@ -67,7 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FedtctError as error:
         return _complain(str(error), BAD_INPUT)
     except ClickException as error:
-        message = error.format_message()  # type: ignore[attr-defined]
+        message = error.message  # type: ignore[attr-defined]
+        if "Did you mean" not in message:  # typer guesses in the message; click would guess the same again
+            message = error.format_message()  # type: ignore[attr-defined]
         return _complain(f"{message} (--help shows what there is)", BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("stopped", INTERRUPTED)
