@@ -117,6 +117,15 @@ def test_a_comparison_ends_with_a_table(fedtct: Terminal) -> None:
     } == set()
 
 
+def test_a_comparison_takes_its_split_from_a_file_unless_it_is_given(fedtct: Terminal) -> None:
+    (fedtct.folder / "run.toml").write_text('split = "iid"\nlimit = 100\nsilos = 3\n')
+    options = ["compare", "--config", "run.toml", "--methods", "fedavg", "--rounds", "1", "--json"]
+    assert fedtct(*options) == 0
+    assert [line["split"] for line in json.loads(fedtct.out)["table"]] == ["iid"]
+    assert fedtct(*options, "--split", "classes:4") == 0
+    assert [line["split"] for line in json.loads(fedtct.out)["table"]] == ["classes:4"]
+
+
 def test_datasets_are_listed_and_verified(fedtct: Terminal) -> None:
     assert fedtct("data", "list", "--data-dir", "nowhere") == 0
     assert "digits         comes with scikit-learn" in fedtct.out

@@ -1,5 +1,7 @@
 """fedtct run on silos' own files, from data to model."""
 
+import errno
+import io
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 from PIL import Image
 
 from fedtct.cli import main
+from fedtct.runs.config import OWN_DEFAULTS
 
 QUICK = ["--rounds", "2", "--local-epochs", "1", "--d", "50"]
 
@@ -101,6 +104,24 @@ def test_methods_are_compared_on_ones_own_data(folder, capsys):
     assert "held-out" in capsys.readouterr().out
 
 
+def test_what_ones_own_data_changes_is_said(folder, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["run", "--data", "silos", "--target", "state", "--rounds", "5,5"]) == 2
+    assert "stage2='ridge', the default with data, takes one round" in capsys.readouterr().err
+    assert main(["run", "--help-all"]) == 0
+    text = capsys.readouterr().out
+    assert all(f"--data: {value}]" in text for value in OWN_DEFAULTS.values())
+
+
+def test_a_comparison_says_what_ones_own_data_decides_on(folder, capsys):
+    for words, message in {
+        "--split classes:1": "split is 'own', not 'classes:1'",
+        "--silos 5": "silos is 2, not '5'",
+    }.items():
+        assert main(["compare", "--data", "silos", "--target", "state", *words.split()]) == 2
+        assert message in capsys.readouterr().err
+
+
 def test_numbers_are_compared_and_chosen_between_by_r2(folder, capsys):
     own = ["--data", "silos", "--target", "cost", *QUICK]
     assert main(["compare", *own, "--methods", "fedavg,tct", "--out", "both"]) == 0
@@ -157,6 +178,34 @@ def test_predict_evaluate_and_export(folder, capsys):
         assert capsys.readouterr().out == Path("p.csv").read_text()
     assert main(["evaluate", "a", "--input", "test.csv"]) == 0
     assert "right when named" in capsys.readouterr().out
+
+
+class FullDisk(io.RawIOBase):
+    """Takes so many bytes, the last of them without a word about the rest."""
+
+    def __init__(self, room):
+        self.room = room
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        if len(data) and not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = min(self.room, len(data))
+        self.room -= taken
+        return taken
+
+
+@pytest.mark.parametrize("buffered", [False, True])
+def test_predictions_that_do_not_fit_are_an_error(folder, capsys, monkeypatch, buffered):
+    run(capsys, "--target", "state", "--out", "a")
+    disk = FullDisk(100)
+    stdout = io.TextIOWrapper(io.BufferedWriter(disk) if buffered else disk, write_through=not buffered)
+    monkeypatch.setattr("sys.stdout", stdout)
+    assert main(["predict", "a", "--input", "test.csv"]) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    disk.room = 1 << 20  # what is buffered still goes somewhere when the test is over
 
 
 def test_predictions_of_numbers_and_of_a_model_of_ones_own(folder, capsys):

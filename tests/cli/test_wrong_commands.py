@@ -33,6 +33,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "broken.toml").write_text("rounds = [1,")
     (tmp_path / "typo.toml").write_text("round = 1\n")
     (tmp_path / "weights.safetensors").write_bytes(b"no weights")
+    for name, purpose in {"compared": "compare", "chosen": "choose"}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "plan.json").write_text(f'{{"purpose": "{purpose}", "runs": {{}}}}')
     raw = tmp_path / "cut" / "FashionMNIST" / "raw"
     raw.mkdir(parents=True)
     for name, content in {
@@ -86,10 +89,16 @@ BAD = {
     "compare --split iid,classes:11": "classes:11",
     "compare --seeds 0": "seeds must be",
     "compare --seeds few": "seeds must be",
+    "compare --rounds 1": "tct, which has two stages, needs rounds of at least 2",
     "compare --lr 0.1,0.01": "lr must be a number",
     "compare --out thesis": "thesis exists",
     "compare --resume thesis": "there is no plan.json",
     "compare --resume thesis --lr 1": "leave out the other options",
+    "compare --resume thesis --methods fedprox": "leave out the other options",
+    "compare --resume thesis --split dirichlet:0.1": "leave out the other options",
+    "compare --resume thesis --seeds 7,8": "leave out the other options",
+    "compare --methods=": "at least one method",
+    "compare --split own": "unknown split 'own'",
     "demo --out thesis": "thesis exists",
     "data": "Missing command",
     "data fetch": "Missing argument",
@@ -97,9 +106,9 @@ BAD = {
     "data fetch digits": "comes with scikit-learn",
     "data verify mnist": "unknown dataset 'mnist'",
     "data verify fashion-mnist --data-dir cut": "not as published",
-    "paper list table10": "there is no 'table10'",
+    "paper list table10": "there is no 'table10'. There are table1, ",
     "paper run": "Missing argument",
-    "paper run table10": "there is no 'table10'",
+    "paper run table10": ", figure2, ",
     "paper run table2 --only imagenet": "has nothing with 'imagenet' in its name",
     "paper run table2 --scale huge": "unknown scale 'huge'",
     "paper run table5": "give the state dict with --imagenet FILE",
@@ -107,6 +116,11 @@ BAD = {
     "paper run table2 --only cifar10/classes:2/tct": "fedtct data fetch cifar10",
     "paper unpack nowhere state": "nowhere is no folder",
     "dance": "No such command 'dance'",
+    "runn": "No such command 'runn'. Did you mean 'run'? (--help",
+    "run --lrr 1": "Did you mean '--lr'? (--help",
+    "run --resume compared": "begun to compare: go on with `fedtct compare --resume compared`",
+    "run --resume compared --lr 1": "begun to compare: go on with `fedtct compare --resume compared`",
+    "compare --resume chosen": "begun to choose: go on with `fedtct run --resume chosen`",
 }
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fedtct.cli.paper import parts
 from fedtct.errors import FedtctError
 from fedtct.paper import runner as module
 from fedtct.paper.figures import figures
@@ -189,7 +190,7 @@ def test_a_rate_that_was_given_finds_no_weights_of_another(tmp_path):
 
 def test_unknown_names_are_refused(tmp_path):
     with pytest.raises(FedtctError, match="there is no 'table10'"):
-        cells("table10")
+        parts("table10")
     with pytest.raises(FedtctError, match="unknown scale"):
         Runner(tmp_path, tmp_path, scale="huge")
 

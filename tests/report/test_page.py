@@ -10,7 +10,7 @@ import pytest
 from fedtct.cli import main
 from fedtct.report.page import read_runs, traffic, write_report
 from fedtct.report.page.again import command
-from fedtct.report.page.blocks import ACCURACY, R2, logarithmic, number
+from fedtct.report.page.blocks import ACCURACY, FIELDS, R2, logarithmic, number
 from fedtct.report.page.tasks import arrange
 from fedtct.report.page.write import render, to_json
 from fedtct.runs.config import RunConfig
@@ -57,7 +57,10 @@ def test_what_each_silo_sent_and_received_is_what_was_counted(compared: Path) ->
     received, sent, table = shown.blocks
     for chart, field in ((received, "silo_bytes_down"), (sent, "silo_bytes_up")):
         counted = zip(*(getattr(row, field) for row in run.history if row.silos), strict=True)
-        assert chart.data[0]["z"] == [pytest.approx([size / 1e6 for size in silo]) for silo in counted]
+        drawn = chart.data[0]
+        assert drawn["z"] == [pytest.approx([size / 1e6 for size in silo]) for silo in counted]
+        assert drawn["colorscale"] == FIELDS
+        assert (drawn["zmin"], drawn["zmax"]) == (0, max(map(max, drawn["z"])))
     totals = {row.cells[0]: row.cells[1:] for row in table.rows}
     rows = [row for row in run.history if row.silos]
     for k, name in enumerate(rows[0].silos):

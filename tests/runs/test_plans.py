@@ -34,8 +34,14 @@ def test_every_method_gets_the_same_number_of_rounds(total: int) -> None:
         given = {"rounds": total} | more
         assert sum(share_rounds("tct", given)["rounds"]) == total == sum(share_rounds("fedavg", given)["rounds"])
     assert share_rounds("fedavg", {"rounds": "15,5"})["rounds"] == (20,)
-    assert share_rounds("tct", {"rounds": "15,5"})["rounds"] == "15,5"
-    assert share_rounds("tct", {}) == {}
+    assert share_rounds("tct", {"rounds": "15,5"})["rounds"] == (15, 5)
+
+
+@pytest.mark.parametrize("given", [{}, {"stage2": "ridge"}, {"data": "silos"}, {"data": "silos", "stage2": "fedavg"}])
+def test_without_a_number_of_rounds_every_method_gets_those_of_tct(given: dict[str, str]) -> None:
+    rounds = share_rounds("tct", given)["rounds"]
+    assert rounds == ((100, 1) if "ridge" in given.values() or given == {"data": "silos"} else (100, 100))
+    assert share_rounds("fedavg", given)["rounds"] == (sum(rounds),)
 
 
 def test_a_comparison_is_every_combination_once() -> None:
@@ -133,7 +139,8 @@ def test_a_choice_between_runs_of_which_none_is_rated_is_none(tmp_path: Path, mo
         ("{", "cannot be read"),
         ("[]", "holds no plan"),
         ('{"purpose": "compare", "runs": 3}', "holds no plan"),
-        ('{"purpose": "choose", "runs": {}}', "was begun to choose, not to compare"),
+        ('{"purpose": "guess", "runs": {}}', "holds no plan"),
+        ('{"purpose": "choose", "runs": {}}', "was begun to choose: go on with `fedtct run --resume"),
         ('{"purpose": "compare", "runs": {"a": {"lr": -1}}}', "lr must be positive"),
     ],
 )

@@ -63,10 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         result = app(args=words or ["--help"], prog_name="fedtct", standalone_mode=False)
+        sys.stdout.flush()  # so that a full disk is noticed here
     except FedtctError as error:
         return _complain(str(error), BAD_INPUT)
     except ClickException as error:
-        message = error.format_message()  # type: ignore[attr-defined]
+        message = error.message  # type: ignore[attr-defined]
+        if "Did you mean" not in message:  # typer guesses in the message; click would guess the same again
+            message = error.format_message()  # type: ignore[attr-defined]
         return _complain(f"{message} (--help shows what there is)", BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("stopped", INTERRUPTED)

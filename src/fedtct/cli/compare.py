@@ -12,23 +12,24 @@ from fedtct.cli.run import Config, Json, Out, Resume
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
-from fedtct.runs.config import OWN, RunConfig, read_toml
+from fedtct.runs.config import OWN, RunConfig, as_value, read_toml
 from fedtct.runs.watcher import Watcher
 
 if TYPE_CHECKING:
     from fedtct.runs.plan import Plan
 
-Methods = Annotated[str, typer.Option(help="methods", metavar="NAME,...")]
-Splits = Annotated[str, typer.Option(help="splits", metavar="SPLIT,...")]
-Seeds = Annotated[str, typer.Option(help="how many seeds, or which: 0,7", metavar="N")]
+METHODS, SPLIT, SEEDS = "fedavg,scaffold,tct", "classes:2", "1"
+Methods = Annotated[str | None, typer.Option(help=f"methods [{METHODS}]", metavar="NAME,...")]
+Splits = Annotated[str | None, typer.Option(help=f"splits [{SPLIT}]", metavar="SPLIT,...")]
+Seeds = Annotated[str | None, typer.Option(help=f"how many seeds, or which: 0,7 [{SEEDS}]", metavar="N")]
 
 
 @with_settings("method", "split", "seed")
 def compare(
     *,
-    methods: Methods = "fedavg,scaffold,tct",
-    split: Splits = "classes:2",
-    seeds: Seeds = "1",
+    methods: Methods = None,
+    split: Splits = None,
+    seeds: Seeds = None,
     config: Config = None,
     resume: Resume = None,
     out: Out = None,
@@ -39,6 +40,8 @@ def compare(
 
     \b
     fedtct compare --methods fedavg,scaffold,tct --split classes:1 --seeds 3
+
+    Without --rounds, every method gets as many as tct's two stages: 200, or 101 if stage 2 is ridge.
     """
     with Screen(quiet=json) as screen:
         screen.wait("getting ready")
@@ -46,12 +49,14 @@ def compare(
         from fedtct.runs.plan import Plan
 
         if resume is not None:
-            if settings or config or out:
+            if settings or any(given is not None for given in (methods, split, seeds, config, out)):
                 raise FedtctError(f"--resume goes on with the plan in {resume}: leave out the other options")
             carry_out(Plan.read(resume, "compare"), resume, True, screen, json)
             return
         shared = (read_toml(config) if config else {}) | settings
-        split = OWN if shared.get("data") else split
+        if split is None:
+            split = as_value("split", shared.get("split", OWN if shared.get("data") else SPLIT))
+        methods, seeds = METHODS if methods is None else methods, SEEDS if seeds is None else seeds
         plan = comparison(words(methods), words(split), numbers(seeds), shared)
         first = next(iter(plan.runs.values()))
         path = out or next_free(Path("runs") / f"compare-{first.dataset}")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from fedtct.cli.output import print_evaluation, print_json
+from fedtct.cli.output import print_all, print_evaluation, print_json
 from fedtct.cli.screen import Screen
 
 Model = Annotated[Path, typer.Argument(help="a run's folder, a model's, or an exported file", metavar="MODEL")]
@@ -43,7 +43,7 @@ def predict(
     if path:
         write_text(path, text)
     else:
-        print(text, end="")
+        print_all(text)
     if not isinstance(saved.model.spec.task, Regression) and not saved.model.calibrated:
         Screen().say(f"fedtct: probabilities are {CALIBRATION[False]} in training")
 

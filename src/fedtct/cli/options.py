@@ -51,6 +51,6 @@ def _parameter(name: str) -> inspect.Parameter:
 
 def _default(value: Any) -> str:
     """The default as help shows it; not where the help itself tells."""
-    if isinstance(value, bool) or value in ("", 0, (), (100, 100), "digits", "mlp", "scaffold"):
+    if isinstance(value, bool) or value in ("", 0, (), (100, 100), "digits", "mlp", "scaffold", 4096):
         return ""
     return f" [{value:g}]" if isinstance(value, float) else f" [{value}]"

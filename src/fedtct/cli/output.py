@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,13 @@ def next_free(path: Path, ending: str = "") -> Path:
         number += 1
         free = path.with_name(f"{path.name}-{number}{ending}")
     return free
+
+
+def print_all(text: str) -> None:
+    """Text on stdout, all of it or an error: unbuffered (PYTHONUNBUFFERED), a full disk takes a part without a word."""
+    rest = memoryview(text.encode())
+    while rest:
+        rest = rest[sys.stdout.buffer.write(rest) :]
 
 
 def print_json(value: Any) -> None:

@@ -184,11 +184,13 @@ def parts(part: str) -> dict[str, Run]:
     """The cells of a table or the curves of a figure, by name; of all of them every run, the most valuable first."""
     from fedtct.paper.figures import figures
     from fedtct.paper.order import by_value
-    from fedtct.paper.tables import cells
+    from fedtct.paper.tables import TITLES, cells
 
     if part == ALL:
         return {run.name: run for run in by_value()}
     if part in figures():
         panels = figures()[part].panels
         return {f"{panel.title}/{curve.label}": curve.run for panel in panels for curve in panel.curves}
+    if part not in TITLES:
+        raise FedtctError(f"there is no '{part}'. There are {', '.join([*TITLES, *figures()])}, and {ALL}")
     return {cell.key: cell.run for cell in cells(part)}

@@ -80,9 +80,10 @@ def _resume(path: Path, given: dict[str, Any], screen: Screen, json: bool, engin
     from fedtct.runs.plan import PLAN, Plan
 
     if (path / PLAN).is_file():
+        plan = Plan.read(path, "choose")
         if given:
             raise FedtctError(f"{path} chooses between several runs: go on with it without other options")
-        _carry_out(Plan.read(path, "choose"), path, True, screen, json)
+        _carry_out(plan, path, True, screen, json)
         return
     folder = _folders(engine).resume(path, given)
     if folder.finished:

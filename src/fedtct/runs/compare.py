@@ -11,7 +11,7 @@ from typing import Any
 
 from fedtct.errors import FedtctError
 from fedtct.history import rated_on
-from fedtct.runs.config import OWN_DEFAULTS, RunConfig, as_value
+from fedtct.runs.config import OWN, OWN_DEFAULTS, RunConfig, as_value
 from fedtct.runs.folder import RunFolder, write_json
 from fedtct.runs.plan import Plan
 from fedtct.runs.summary import Summary
@@ -22,12 +22,13 @@ def comparison(
 ) -> Plan:
     """A plan with a run for each combination; ``settings`` are what all of them share."""
     runs = {}
+    decided = OWN if settings and settings.get("data") else None  # silos' own data is not split, whatever their number
     for split in splits:
         for method in methods:
             for seed in seeds:
-                own = share_rounds(method, settings or {})
-                config = RunConfig.of(**own | {"method": method, "split": split, "seed": seed})
-                runs[f"{method}-{slug(split)}-seed{seed}"] = config
+                own = share_rounds(method, settings or {}) | {"method": method, "seed": seed}
+                own |= {} if split == decided else {"split": split}
+                runs[f"{method}-{slug(split)}-seed{seed}"] = RunConfig.of(**own)
     if len(runs) < len(methods) * len(splits) * len(seeds) or not runs:
         raise FedtctError("a comparison needs at least one method, split and seed, and none of them twice")
     return Plan("compare", runs)
@@ -35,17 +36,17 @@ def comparison(
 
 def share_rounds(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The same number of rounds for every method: tct's two stages share what another spends in one."""
-    settings = dict(settings)
-    if "rounds" not in settings:
-        return settings
-    rounds = as_value("rounds", settings["rounds"])
+    usual = OWN_DEFAULTS["stage2"] if settings.get("data") else RunConfig.stage2
+    ridge = settings.get("stage2", usual) == "ridge"
+    rounds = as_value("rounds", settings.get("rounds", (100, 1 if ridge else 100)))
     if method != "tct":
-        settings["rounds"] = (sum(rounds),)
+        rounds = (sum(rounds),)
     elif len(rounds) == 1:
-        usual = OWN_DEFAULTS["stage2"] if settings.get("data") else RunConfig.stage2
-        ridge = settings.get("stage2", usual) == "ridge"
-        settings["rounds"] = (rounds[0] - 1, 1) if ridge else (rounds[0] - rounds[0] // 2, rounds[0] // 2)
-    return settings
+        least, second = (1, 1) if ridge else (2, rounds[0] // 2)
+        if rounds[0] < least:
+            raise FedtctError(f"a comparison with tct, which has two stages, needs rounds of at least {least}")
+        rounds = (rounds[0] - second, second)
+    return {**settings, "rounds": rounds}
 
 
 def slug(split: str) -> str:

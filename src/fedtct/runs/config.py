@@ -49,7 +49,7 @@ class RunConfig:
     task: str = setting("auto", "classification or regression", "NAME")
     test: str = setting("", "your own test data, only scored", "FILE")
     image_size: tuple[int, ...] = setting((), "of image folders: height and width to scale to", "H,W")
-    holdout: float = setting(0.0, "share of samples a silo holds out for choices", "SHARE")
+    holdout: float = setting(0.0, "share of samples a silo holds out [0; --data: 0.2]", "SHARE")
     method: str = setting("tct", "tct, fedavg, ... (see above)", "NAME")
     model: str = setting("mlp", "linear, mlp, simple-cnn, resnet18-bn or -gn, module:function", "NAME")
     rounds: tuple[int, ...] = setting((100, 100), "rounds; for tct of stage 1 and 2: 20,20", "N[,N]")
@@ -67,11 +67,11 @@ class RunConfig:
     server_lr: float = setting(0.1, "FedAdam's server learning rate", "X")
     p: int = setting(100_000, "TCT: tangent features", "N")
     normalize: bool = setting(True, "TCT: normalise the features", "")
-    stage2: str = setting("scaffold", "TCT: scaffold, fedavg, ridge, gradient-descent", "NAME")
+    stage2: str = setting("scaffold", "TCT: scaffold, fedavg, ridge, gradient-descent [--data: ridge]", "NAME")
     steps: int = setting(500, "TCT: local steps in a round of stage 2", "N")
     stage2_lr: float | str = setting("auto", "TCT: step size of stage 2, or auto", "LR")
     ridge: float | str = setting("gcv", "TCT: ridge strength, gcv or holdout", "X")
-    d: int = setting(4096, "TCT: features of ridge", "N")
+    d: int = setting(4096, "TCT: features of ridge [4096; --data: 1024]", "N")
     epsilon: float = setting(0.0, "differential privacy of every sample [0: none]", "E")
     delta: float = setting(1e-5, "the chance that differential privacy fails", "X")
     clip: float = setting(1.0, "the norm that updates of stage 1 are clipped to", "X")
@@ -237,7 +237,11 @@ class RunConfig:
             if len(self.rounds) != 2:
                 raise FedtctError(f"tct has two stages: rounds must be two numbers such as 20,20, not {self._rounds}")
             if self.stage2 == "ridge" and self.rounds[1] != 1:
-                raise FedtctError(f"stage2='ridge' takes one round: rounds must be N or N,1, not {self._rounds}")
+                usual = ", the default with data," if self.data else ""
+                raise FedtctError(
+                    f"stage2='ridge'{usual} takes one round: rounds must be N or N,1, not {self._rounds}"
+                    " (stage2='scaffold' takes many)"
+                )
         elif len(self.rounds) != 1:
             raise FedtctError(f"{self.method} has one stage: rounds must be one number, not {self._rounds}")
 

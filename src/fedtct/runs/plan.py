@@ -13,6 +13,7 @@ from fedtct.runs.folder import CONFIG, RunFolder, free_folder, read_json, write_
 from fedtct.runs.watcher import Watcher
 
 PLAN = "plan.json"
+COMMANDS = {"compare": "fedtct compare", "choose": "fedtct run"}  # by purpose
 
 Watch = Callable[[str, RunConfig], Watcher]  # who looks on, for each run by its name
 
@@ -32,10 +33,11 @@ class Plan:
             raise FedtctError(f"{folder} cannot be gone on with: there is no {PLAN} in it")
         try:
             begun, runs = read_json(path)["purpose"], read_json(path)["runs"].items()
+            command = COMMANDS[begun]
         except (KeyError, TypeError, AttributeError) as error:
             raise FedtctError(f"{path} is damaged: it holds no plan") from error
         if purpose and begun != purpose:
-            raise FedtctError(f"{folder} was begun to {begun}, not to {purpose}")
+            raise FedtctError(f"{folder} was begun to {begun}: go on with `{command} --resume {folder}`")
         return cls(begun, {name: RunConfig.of(**values) for name, values in runs})
 
     def write(self, folder: Path) -> None:

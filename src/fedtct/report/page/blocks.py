@@ -1,7 +1,8 @@
 """What a section of the page is made of. Charts are Plotly figures as plain values; the page fills in the colours.
 
-A colour is "@0", "@1" and so on for the methods', "@quiet" and "@scale" for what is not a method's: in light and dark
-they differ. A trace that belongs to a method says so, and is hidden when the method is switched off.
+A colour is "@0", "@1" and so on for the methods', "@quiet", "@scale" and "@fields" for what is not a method's: in
+light and dark they differ. "@fields" is a scale whose least is still seen: nothing is left to what is not there. A
+trace that belongs to a method says so, and is hidden when the method is switched off.
 """
 
 from collections.abc import Iterable, Sequence
@@ -25,7 +26,7 @@ SYMBOLS: tuple[str, ...] = (
 )
 SYMBOLS += ("triangle-right",)  # as many as style.MARKERS
 COLOURS = 7
-QUIET, SCALE = "@quiet", "@scale"
+QUIET, SCALE, FIELDS = "@quiet", "@scale", "@fields"
 PERCENT: Trace = {"tickformat": ".0%", "range": [0, 1.02], "dtick": 0.2}
 NUMBER: Trace = {"tickformat": ".1f", "range": [0, 1.02], "dtick": 0.2}
 

@@ -16,6 +16,7 @@
   // "@2" is the colour of a method, "@2/0.2" the same more faintly, "@quiet" and the like are the page's own.
   const colour = (text) => {
     if (text === "@scale") return [[0, variable("panel")], [1, variable("c0")]];
+    if (text === "@fields") return [[0, fade(variable("c0"), 0.2)], [1, variable("c0")]];
     const [name, share] = text.slice(1).split("/");
     const hex = variable(/^\d/.test(name) ? `c${name}` : name);
     return share ? fade(hex, Number(share)) : hex;

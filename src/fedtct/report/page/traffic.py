@@ -5,7 +5,7 @@ from statistics import fmean
 
 from fedtct.history import Row
 from fedtct.report.page.blocks import (
-    SCALE,
+    FIELDS,
     Block,
     Chart,
     Section,
@@ -63,15 +63,17 @@ def _every_silo(way: str, history: Sequence[Row], names: list[str]) -> Chart:
         "x": list(range(1, len(rows) + 1)),
         "z": [[size.get(name) for size in sizes] for name in names],
         "customdata": [[[name, when] for when in rounds] for name in names],
-        "colorscale": SCALE,
-        "zmin": 0,
+        "colorscale": FIELDS,
+        "zmin": 0,  # counts only with zmax
+        "zmax": max(value for size in sizes for value in size.values()),
         "ygap": 1,
         "hoverongaps": False,
         "colorbar": {"title": {"text": "MB"}, "thickness": 10, "outlinewidth": 0, "len": 0.9},
         "hovertemplate": "%{customdata[0]}: %{z:.3g} MB, %{customdata[1]}<extra></extra>",
     }
+    rounds_only = {"showgrid": False, "rangemode": "normal"}  # a round 0 without fields would look like no answers
     layout = {
-        "xaxis": rounds_axis("rounds, those of the statistics included", len(rows)) | {"showgrid": False},
+        "xaxis": rounds_axis("rounds, those of the statistics included", len(rows)) | rounds_only,
         "yaxis": downwards(ticks(names)) | {"automargin": True, "showgrid": False},
     }
     return Chart(f"Megabytes {WAYS[way]} by silo and round", [trace], layout, height=rows_height(len(names)))
