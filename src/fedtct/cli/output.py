@@ -33,6 +33,7 @@ def next_free(path: Path, ending: str = "") -> Path:
 
 def print_all(text: str) -> None:
     """Text on stdout, all of it or an error: unbuffered (PYTHONUNBUFFERED), a full disk takes a part without a word."""
+    sys.stdout.flush()
     rest = memoryview(text.encode())
     while rest:
         rest = rest[sys.stdout.buffer.write(rest) :]
