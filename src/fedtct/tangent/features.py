@@ -223,7 +223,9 @@ def normalised(batches: Iterable[Tensor], samples: int, normaliser: Normaliser) 
     largest = torch.finfo(torch.float16).max
     start = 0
     for raw in batches:
-        rows = normaliser(raw)
-        result[start : start + len(raw)] = rows.clamp_(-largest, largest) if half else rows
+        rows = result[start : start + len(raw)]
+        rows.copy_(normaliser(raw))
+        if half:
+            rows.clamp_(-largest, largest)
         start += len(raw)
     return result
