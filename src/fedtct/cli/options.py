@@ -39,7 +39,11 @@ def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[...
 def _parameter(name: str) -> inspect.Parameter:
     spec = SETTINGS[name]
     flag = "--" + name.replace("_", "-")
-    shared = {"help": spec.metadata["help"] + _default(spec.default), "hidden": name in RARE, "show_default": False}
+    shared: dict[str, Any] = {
+        "help": _help(spec.metadata["help"], spec.default),
+        "hidden": name in RARE,
+        "show_default": False,
+    }
     if spec.type == "bool":
         option = typer.Option(f"{flag}/--no-{flag[2:]}", **shared)
         annotation: Any = Annotated[bool | None, option]
@@ -49,8 +53,8 @@ def _parameter(name: str) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
-def _default(value: Any) -> str:
-    """The default as help shows it; not where the help itself tells."""
-    if isinstance(value, bool) or value in ("", 0, (), (100, 100), "digits", "mlp", "scaffold", 4096):
-        return ""
-    return f" [{value:g}]" if isinstance(value, float) else f" [{value}]"
+def _help(text: str, default: Any) -> str:
+    """Help with the default, but where the text itself tells."""
+    if isinstance(default, bool) or "[" in text or default in ("", 0, (), (100, 100), "digits", "mlp"):
+        return text
+    return text + (f" [{default:g}]" if isinstance(default, float) else f" [{default}]")

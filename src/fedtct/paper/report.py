@@ -64,7 +64,7 @@ def _table(results: Results, wanted: tuple[Cell, ...]) -> str:
 
 def _coverage(results: Results, figure: Figure) -> str:
     curves = [curve for panel in figure.panels for curve in panel.curves]
-    done = [found[0] for curve in curves if (found := results.of(curve.run))]
+    done = [results.of(curve.run)[0] for curve in curves if results.has_curve(curve.run)]
     diverged = sum(result.diverged for result in done)
     not_drawn = f", {diverged} of them diverged and are not drawn" if diverged else ""
     return f"{len(done)} of {len(curves)} curves have been run{not_drawn}."
@@ -97,7 +97,7 @@ def _draw_panel(results: Results, panel: Panel, axes: Axes) -> None:
             if result.diverged:
                 continue
             before, points = result.curves(curve.metric)
-            label = curve.label if result.scale == "full" else f"{curve.label} ({result.label})"
+            label = curve.label if result.scale == "full" else f"{curve.label} ({result.size})"
             style = ":" if curve.metric == "train" and "train" in curve.label else "-"
             axes.plot(*zip(*points, strict=True), style, color=COLOURS[index % len(COLOURS)], label=label, lw=1.4)
             if before:

@@ -27,16 +27,20 @@ class Result:
         return not SCALES[self.scale].dataset
 
     @property
+    def size(self) -> str:
+        """The scale, and what stands in for the paper's data and network."""
+        scale = SCALES[self.scale]
+        instead = "" if self.comparable else f": {scale.limit} samples of {scale.dataset}, {scale.model}"
+        return scale.name + instead
+
+    @property
     def label(self) -> str:
         """The scale, and what differs from its protocol."""
         scale, rounds = SCALES[self.scale], self.record.get("grid_rounds")
-        name = (
-            scale.name if self.comparable else f"{scale.name}: {scale.limit} samples of {scale.dataset}, {scale.model}"
-        )
         if "lr_given" in self.record:
-            return f"{name}, rate {self.record['lr_given']:g} without a choice"
+            return f"{self.size}, rate {self.record['lr_given']:g} without a choice"
         usual = rounds in (None, scale.grid, scale.central_grid)
-        return name if usual else f"{name}, rate after {rounds} rounds"
+        return self.size if usual else f"{self.size}, rate after {rounds} rounds"
 
     @property
     def diverged(self) -> bool:

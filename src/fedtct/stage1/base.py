@@ -152,10 +152,10 @@ class Stage1(ABC):
         )
         if self.rounds:
             check_batches(session, self._plan())
-            self._check_model(session)
+            self._check_training(session)
         return session
 
-    def _check_model(self, session: Session) -> None:
+    def _check_training(self, session: Session) -> None:
         """Refuse what would only show once silos train."""
         if self.noise and len(session.network.buffers):
             raise FedtctError(
