@@ -10,6 +10,7 @@ from fedtct.paper.tables import TITLES, Cell, cells
 from fedtct.report.style import COLOURS, QUIET, new_figure, save
 
 PAGE, PICTURES, FINDINGS = "results.md", "images/paper", "findings.md"
+ABREAST, WIDTH, HEIGHT = 2, 6.2, 4.5  # panels in a row, and what a panel takes in inches
 
 INTRODUCTION = """# The paper, reproduced
 
@@ -71,13 +72,16 @@ def _coverage(results: Results, figure: Figure) -> str:
 
 
 def _draw(results: Results, figure: Figure, folder: Path) -> list[Path]:
-    """The panels that have results, side by side."""
+    """The panels that have results, two by two."""
     panels = [panel for panel in figure.panels if any(results.of(c.run) for c in panel.curves)]
     if not panels:
         return []
-    with new_figure(5.4 * len(panels), 3.6) as picture:
+    columns, rows = min(ABREAST, len(panels)), -(-len(panels) // ABREAST)
+    with new_figure(WIDTH * columns, HEIGHT * rows) as picture:
         for place, panel in enumerate(panels):
-            axes = picture.add_axes((place / len(panels), 0.0, 0.62 / len(panels), 1.0))
+            row, column = divmod(place, columns)
+            # To the right of a panel is its legend, below it its axis and the next one's title.
+            axes = picture.add_axes((column / columns, 1 - (row + 0.8) / rows, 0.58 / columns, 0.8 / rows))
             axes.set(title=panel.title, xlabel="rounds", ylabel=_accuracy(panel), ylim=(0, 1.01))
             axes.grid(axis="y")
             _draw_panel(results, panel, axes)
