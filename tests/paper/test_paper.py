@@ -13,7 +13,7 @@ from fedtct.paper.figures import figures
 from fedtct.paper.order import by_value
 from fedtct.paper.protocol import Retrain, Tangent, Train
 from fedtct.paper.report import write_report
-from fedtct.paper.results import Results
+from fedtct.paper.results import Result, Results
 from fedtct.paper.runner import OutOfTime, Runner
 from fedtct.paper.tables import TITLES, cells
 from fedtct.runs.folder import RunFolder
@@ -40,6 +40,16 @@ def test_the_evaluation_is_the_papers():
     sizes = {table: len(cells(table)) for table in TITLES}
     assert sizes == dict(zip(TITLES, (12, 51, 12, 8, 16, 4, 16, 16, 16), strict=True))
     assert [len(figure.panels) for figure in figures().values()] == [2, 3, 3, 3, 2, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("losses", "diverged"), [((0.9, 0.1), False), ((0.9, 1e34), True), ((0.9, None), True), ((), True)]
+)
+def test_stage2_that_ends_worse_than_it_began_has_diverged(losses, diverged):
+    rows = [{"stage": "stage1", "round": 100, "train_loss": 0.01}]
+    rows += [{"stage": "stage2", "round": n} | ({} if x is None else {"train_loss": x}) for n, x in enumerate(losses)]
+    record = {"top1_percent": 50.0 if losses else None, "rows": rows}
+    assert Result("full", 0, record).diverged is diverged
 
 
 def test_names_tell_runs_apart():

@@ -44,8 +44,12 @@ class Result:
 
     @property
     def diverged(self) -> bool:
-        """Whether it ends in numbers that are not finite, or was refused because it would."""
-        return self.record["top1_percent"] is None or "train_loss" not in self.record["rows"][-1]
+        """Whether it ends in numbers that are not finite, or in stage 2 worse than it began; or was refused for it."""
+        *_, last = rows = self.record["rows"]
+        if self.record["top1_percent"] is None or "train_loss" not in last:
+            return True
+        begins = [row["train_loss"] for row in rows if (row["stage"], row["round"]) == ("stage2", 0)]
+        return any(last["train_loss"] > begin for begin in begins)
 
     def accuracy(self, round_of_stage2: int | None = None) -> float | None:
         """Top-1 test accuracy in per cent, at the end or after a round of stage 2."""
