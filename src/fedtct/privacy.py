@@ -88,12 +88,19 @@ def update_sensitivity(clip: float) -> float:
     return 2 * clip
 
 
+def bounded(start: Weights, local: Weights) -> Weights:
+    """Where training led, or began if it diverged: what is not finite no clipping bounds and no noise hides."""
+    finite = all(bool((there - here).isfinite().all()) for here, there in zip(start, local, strict=True))
+    return local if finite else start
+
+
 def noisy_update(start: Weights, local: Weights, clip: float, noise: float, key: list[int]) -> Weights:
     """Where training led, its update clipped and noised.
 
     This is what Flower's LocalDpMod does, to the last bit: were it not, the next round's question would differ in a
     digit and, since noise follows from the question, in all of its noise.
     """
+    local = bounded(start, local)
     before = [tensor.cpu().numpy() for tensor in start]
     updates = [tensor.cpu().numpy() - at for at, tensor in zip(before, local, strict=True)]
     norm = float(np.sqrt(sum(np.linalg.norm(update.flat) ** 2 for update in updates)))

@@ -90,6 +90,24 @@ def test_updates_are_clipped_and_the_noise_has_the_deviation_it_is_to_have():
     assert torch.equal(kept.parameters, small.parameters)
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, 3e38])
+def test_a_training_that_diverged_does_not_show(value):
+    """Replacing a sample can make training diverge: that must be hidden, too."""
+    start = Weights(torch.full((1000,), -1e38), torch.zeros(0))
+    local = start._replace(parameters=torch.full((1000,), value))
+    expected = privacy.noisy_update(start, start, clip=1.0, noise=1e36, key=KEY).parameters
+    assert torch.equal(privacy.noisy_update(start, local, clip=1.0, noise=1e36, key=KEY).parameters, expected)
+
+
+def test_features_that_overflow_are_bounded_all_the_same():
+    silos = skewed_silos()
+    silos[0].x[0] = 3e38
+    stage1 = fedtct.FedAvg(rounds=0, num_classes=3, noise=0.1)
+    fit = fedtct.TCT("mlp", stage1, fedtct.TangentFeatures(p=200), fedtct.Ridge(d=200, noise=0.1)).fit(silos)
+    assert bool(fit.model.tangents(silos[0].x).isfinite().all())
+    assert bool(fit.model.linear.w.isfinite().all())
+
+
 def test_sums_stay_symmetric_and_n_is_not_noised():
     sums = Sums.zero(300, 4)
     sums.s[0, 0] = 7.0

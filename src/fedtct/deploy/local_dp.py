@@ -10,7 +10,7 @@ from flwr.clientapp.mod import LocalDpMod
 from fedtct.errors import FedtctError
 from fedtct.federation.wire import pack, unpack
 from fedtct.models import Weights
-from fedtct.privacy import update_sensitivity
+from fedtct.privacy import bounded, update_sensitivity
 from fedtct.silo import Message
 
 # The mod's noise is sensitivity·√(2·ln(1.25/δ))/ε. Our account is of the whole run and exact, so the noise is given as
@@ -22,7 +22,8 @@ def with_flowers_noise(
     question: FlowerMessage, context: Context, answer: Message, clip: float, noise: float, key: list[int]
 ) -> Message:
     """The answer with its weights clipped and noised by Flower, drawn from ``key``."""
-    trained = {name: answer[name] for name in Weights._fields}
+    start, local = (Weights(*(m[name] for name in Weights._fields)) for m in (unpack(question.content)[0], answer))
+    trained = bounded(start, local)._asdict()
     mod = LocalDpMod(clip, noise * update_sensitivity(clip), EPSILON, DELTA)
     before = np.random.get_state()  # noqa: NPY002 (what the mod draws from)
     np.random.seed(key)  # noqa: NPY002

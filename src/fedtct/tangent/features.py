@@ -86,7 +86,8 @@ class TangentMap:
     def __call__(self, x: Tensor) -> Tensor:
         """Raw features, one row a sample."""
         features = self.gradients(self.network.prepare(x))
-        return nn.functional.normalize(features) if self.bounded else features
+        # What overflows has no norm to divide by, and a single such sample would show in every sum.
+        return nn.functional.normalize(features.nan_to_num_(0.0, 0.0, 0.0)) if self.bounded else features
 
 
 def tangent_map(spec: NetworkSpec, recipe: Recipe, device: torch.device) -> TangentMap:
