@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fedtct.least_squares import closed_form, explicit_steps, local_regression, products
 from fedtct.least_squares.closed_form import DualRegression, SeriesRegression
-from fedtct.least_squares.power_sums import ChebyshevSeries, power_sums
+from fedtct.least_squares.power_sums import ChebyshevSeries, power_sums, step_sums
 from fedtct.least_squares.products import times, transposed_times
 
 STEPS = st.sampled_from([1, 2, 7, 64, 500])
@@ -136,10 +136,14 @@ def test_a_silo_too_large_for_its_gram_matrix_takes_the_same_steps(monkeypatch, 
 
 
 def test_a_chebyshev_series_is_much_shorter_than_the_steps():
-    lengths = {steps: len(ChebyshevSeries(upper=1.0, lr=1.9, steps=steps)) for steps in (1, 500, 5000)}
-    assert lengths[1] == 1
-    assert lengths[500] < 200
-    assert lengths[5000] < 600
+    eigenvalues = torch.linspace(0, 1, 100, dtype=torch.float64)
+    angles = torch.arccos(2 * eigenvalues - 1).unsqueeze(1)
+    for steps, longest in ((2, 2), (500, 150), (5000, 500), (100_003, 2100)):
+        series = ChebyshevSeries(upper=1.0, lr=1.9, steps=steps)
+        assert len(series) <= longest
+        cosines = torch.cos(angles * torch.arange(len(series)))
+        for coefficients, exact in zip((series.s, series.t), step_sums(eigenvalues, 1.9, steps), strict=True):
+            torch.testing.assert_close(cosines @ coefficients / exact.max(), exact / exact.max(), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("fits", [True, False], ids=["decomposed", "too large"])

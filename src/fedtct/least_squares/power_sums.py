@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+ENOUGH = 16  # nodes of a series, times the root of the steps
+
 
 def power_sums(q: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
     """q^M, Σ_{m<M} q^m and Σ_{m<M} Σ_{j<m} q^j, element by element.
@@ -31,19 +33,20 @@ def step_sums(eigenvalues: Tensor, lr: float | Tensor, steps: int | Tensor) -> t
 class ChebyshevSeries:
     """The coefficients of s and t (see ``power_sums``), as functions of an eigenvalue in 0 … upper; a row a degree.
 
-    With as many nodes as steps they would be exact; they end where what is left is below ``tolerance``, relative to
-    the largest value.
+    With as many nodes as steps they are exact, but for many steps fewer do. They end where what is left is below
+    ``tolerance``, relative to the largest value: after some 6·√M.
     """
 
-    def __init__(self, upper: float, lr: float | Tensor, steps: int | Tensor, tolerance: float = 1e-11) -> None:
+    def __init__(self, upper: float, lr: float | Tensor, steps: int | Tensor, tolerance: float = 1e-10) -> None:
         self.upper = upper
-        nodes = max(8, int(torch.as_tensor(steps).max()))
-        degrees = torch.arange(nodes, dtype=torch.float64)
-        angles = (degrees + 0.5) * torch.pi / nodes
+        from scipy.fft import dct  # rarely needed, and slow to import
+
+        most = int(torch.as_tensor(steps).max())
+        nodes = max(8, min(most, int(ENOUGH * most**0.5)))
+        angles = (torch.arange(nodes, dtype=torch.float64) + 0.5) * torch.pi / nodes
         values = torch.stack(step_sums(upper / 2 * (1 + angles.cos()), lr, steps))
-        cosines = torch.cos(degrees.unsqueeze(1) * angles)
-        cosines[0] /= 2
-        coefficients = 2 / nodes * cosines @ values
+        coefficients = torch.from_numpy(dct(values.cpu().numpy(), axis=1)) / nodes
+        coefficients[:, 0] /= 2
         left = coefficients.abs().flip(1).cumsum(1).flip(1)
         needed = (left > tolerance * values.abs().amax(1, keepdim=True)).any(2).any(0)
         self.s, self.t = coefficients[:, : 1 + int(needed.nonzero().max())]
