@@ -12,6 +12,7 @@ from itertools import product
 from math import prod
 from typing import Any, NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -114,16 +115,19 @@ def layer_norm(layer: nn.LayerNorm, x: Tensor, g: Tensor, name: str, entries: Te
     return g.reshape(len(g), -1, prod(layer.normalized_shape)).sum(1)[:, entries]
 
 
-def embedding(layer: nn.Embedding, x: Tensor, g: Tensor, name: str, entries: Tensor) -> Dots:
-    """d/dW[v, e] = Σ g[e] over the positions that hold v."""
-    g, x = g.reshape(len(g), -1, layer.embedding_dim).transpose(1, 2), x.reshape(len(x), -1)
-    row, column = entries // layer.embedding_dim, entries % layer.embedding_dim
-    rows, row = row.unique(return_inverse=True)
-    holds = x.unsqueeze(1) == rows.unsqueeze(1)
+def embedding(layer: nn.Embedding, x: Tensor, g: Tensor, name: str, entries: Tensor) -> Tensor:
+    """d/dW[v, e] = Σ g[e] over the positions that hold v: they add up at one of them, which a table by v finds."""
+    x, g = x.reshape(len(x), -1).long(), g.reshape(len(g), -1, layer.embedding_dim)
+    (samples, positions), nowhere = x.shape, x.shape[1]
+    place = x.new_full((samples, layer.num_embeddings), nowhere)
+    place.scatter_(1, x, torch.arange(positions, device=x.device).expand_as(x))
+    sums = g.new_zeros(samples, positions + 1, layer.embedding_dim)
+    sample = torch.arange(samples, device=x.device).unsqueeze(1)
+    sums.index_put_((sample, place.gather(1, x)), g, accumulate=True)  # in the same order every time, on GPUs too
     if layer.padding_idx is not None:
-        holds &= (rows != layer.padding_idx).unsqueeze(1)
-    positions = x.shape[1]
-    return Dots(g, holds.to(g.dtype), column * positions, row * positions, positions)
+        place[:, layer.padding_idx] = nowhere
+    row, column = entries // layer.embedding_dim, entries % layer.embedding_dim
+    return sums.flatten(1).gather(1, place[:, row].mul_(layer.embedding_dim).add_(column))
 
 
 RULES: dict[type[nn.Module], Rule] = {
