@@ -47,16 +47,14 @@ class Sums(NamedTuple):
 
     def pack(self) -> Tensor:
         """S is symmetric: only its upper triangle travels."""
-        rows, columns = torch.triu_indices(*self.s.shape, device=self.s.device)
-        return self.s[rows, columns]
+        return torch.cat([row[place:] for place, row in enumerate(self.s)])
 
     @staticmethod
     def unpack(packed: Tensor, size: int) -> Tensor:
         """The symmetric matrix of a packed triangle."""
         s = packed.new_zeros(size, size)
-        rows, columns = torch.triu_indices(size, size, device=packed.device)
-        s[rows, columns] = packed
-        s[columns, rows] = packed
+        for place, part in enumerate(packed.split(list(range(size, 0, -1)))):
+            s[place, place:] = s[place:, place] = part
         return s
 
     def moments(self) -> Moments:
@@ -125,7 +123,7 @@ def decompose_range(covariance: Tensor) -> tuple[Tensor, Tensor]:
     """
     from scipy.linalg.lapack import dpstrf  # slow to import, and only ridge regression needs it
 
-    lower, pivots, rank, _ = dpstrf(np.asfortranarray(covariance.numpy()), lower=1)
+    lower, pivots, rank, _ = dpstrf(covariance.numpy().T, lower=1)  # it is symmetric: turned, it lies as Fortran wants
     factor = torch.empty(len(covariance), max(rank, 1), dtype=covariance.dtype)
     factor[torch.from_numpy(pivots).long() - 1] = torch.from_numpy(np.tril(lower[:, : max(rank, 1)]))
     eigenvalues, vectors = torch.linalg.eigh(factor.T @ factor)
