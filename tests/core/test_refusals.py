@@ -6,7 +6,17 @@ import torch
 from core_helpers import skewed_data, tct, tiny_net
 from torch import nn
 
-from fedtct import TCT, Centralized, FedAvg, FedtctError, LocalFederation, Ridge, Silo, TangentFeatures
+from fedtct import (
+    TCT,
+    Centralized,
+    FedAvg,
+    FedtctError,
+    LocalFederation,
+    Ridge,
+    ScaffoldRegression,
+    Silo,
+    TangentFeatures,
+)
 from fedtct.federation import pick_device
 
 X, Y = skewed_data((20,))[0]
@@ -210,6 +220,15 @@ def test_stage_one_that_diverged_is_not_convexified():
         pytest.raises(FedtctError, match="stage 1 diverged: its weights are not finite"),
     ):
         tct("mlp", Ridge(d=5), stage1=diverging).fit([Silo(X, Y)])
+
+
+@pytest.mark.parametrize("stage2", [Ridge(), ScaffoldRegression(lr="auto")])
+def test_weights_that_are_finite_but_their_features_are_not(stage2):
+    model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+    with torch.no_grad():
+        model[0].weight.fill_(1e38)
+    with pytest.raises(FedtctError, match="features are not finite: stage 1 diverged"):
+        tct(model, stage2, stage1=FedAvg(rounds=0)).fit([Silo(X, Y)])
 
 
 def test_a_silo_with_a_single_sample_and_batchnorm_is_refused_by_name_before_any_work():

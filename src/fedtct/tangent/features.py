@@ -178,6 +178,10 @@ class Normaliser(NamedTuple):
     def of(cls, moments: Moments) -> "Normaliser":
         """Mean zero and variance one over all silos."""
         std = (moments.m2 / moments.n).sqrt()
+        if not bool(std.isfinite().all()):
+            raise FedtctError(
+                "tangent features are not finite: stage 1 diverged (lower its lr), or samples are far too large"
+            )
         typical = std.square().mean().sqrt()
         constant = (std <= CONSTANT_TO_MEAN * moments.mean.abs()) | (std <= CONSTANT_TO_TYPICAL * typical)
         if bool(constant.all()):
