@@ -6,6 +6,7 @@ memory: the order of the whole round lies on the device and a counter there says
 the loss is compiled first, which joins small kernels into fewer.
 """
 
+import contextlib
 import itertools
 import warnings
 from collections.abc import Callable, Iterator
@@ -97,6 +98,7 @@ class _GraphedSilo:
     def __init__(self, network: Network, job: Job, loss: Loss, stream: torch.cuda.Stream) -> None:
         self.network, self.plan, self.x, self.y = network, job.plan, job.x, job.y
         self.loss, self.stream = loss, stream
+        self.draws = torch.Generator(network.device)  # its own: the others draw at the same time
         _stop_counting_batches(network.module)
         places = job.plan.epochs * len(job.y)
         self.order = torch.zeros(places, dtype=torch.long, device=network.device)
@@ -124,6 +126,7 @@ class _GraphedSilo:
         if self.changes is not None:
             self.changes.copy_(torch.cat([e.changes for e in epochs if e.changes is not None]))
         self.place.zero_()
+        self.draws.manual_seed(job.seed)
         if self.start is not None:
             self.start.copy_(self.network.parameters)
         if self.correction is not None and job.correction is not None:
@@ -138,16 +141,17 @@ class _GraphedSilo:
                 yield run.steps
 
     def _capture(self, job: Job, run: "_Run") -> torch.cuda.CUDAGraph:
+        graph, window = torch.cuda.CUDAGraph(), self.windows[run.size]
         torch.cuda.synchronize()
         torch.backends.cudnn.benchmark = True  # the warm-up finds the fastest kernels, once for all replays
-        with torch.cuda.stream(self.stream):
-            for _ in range(WARM_UP_STEPS):
-                self._step(job, self.windows[run.size])
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=self.stream):
-            for _ in range(run.steps):
-                self._step(job, self.windows[run.size])
+        with _drawing_from(self.draws):
+            with torch.cuda.stream(self.stream):
+                for _ in range(WARM_UP_STEPS):
+                    self._step(job, window)
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph, stream=self.stream):
+                for _ in range(run.steps):
+                    self._step(job, window)
         return graph
 
     def _step(self, job: Job, window: Tensor) -> None:
@@ -176,6 +180,18 @@ class _GraphedSilo:
         """The pieces of a vector that belong to parameters in training."""
         parameters = self.network.module.parameters()
         return [v for v, p in zip(self.network.views(flat), parameters, strict=True) if p.requires_grad]
+
+
+@contextlib.contextmanager
+def _drawing_from(own: torch.Generator) -> Iterator[None]:
+    """Dropout and its like draw from a generator of one's own for a while; what is captured then, at every replay."""
+    everybodys = torch.cuda.default_generators[own.device.index]
+    before = everybodys.graphsafe_get_state()
+    everybodys.graphsafe_set_state(own)
+    try:
+        yield
+    finally:
+        everybodys.graphsafe_set_state(before)
 
 
 def _stop_counting_batches(module: nn.Module) -> None:
