@@ -51,7 +51,7 @@ def rounds_until_jump(config: dict[str, Any], precision: str, seconds: float) ->
     fedavg = FedAvg(config["model"], lr=config["lr"], evaluate_every=10**9)
     session = fedavg.open(federation, fedavg.model, None, None)
     state, start = fedavg.start(session.network.weights()), time.monotonic()
-    for number in range(1, ROUNDS + 1):
+    for number in range(ROUNDS):  # batches are drawn by it, as in a run
         before = dict(state)
         state, _ = fedavg.round(federation, state, number)
         if not state["parameters"].isfinite().all():
@@ -64,10 +64,10 @@ def rounds_until_jump(config: dict[str, Any], precision: str, seconds: float) ->
                 way: {i: trace(session.spec.build("cuda", precision=p, channels_last=True), jobs[i]) for i in silos}
                 for way, p in ways.items()
             }
-            return {"jumped_in_round": number, "silos_that_jump_again": silos, "step_by_step": again}
+            return {"jumped_in_round": number + 1, "silos_that_jump_again": silos, "step_by_step": again}
         if time.monotonic() - start > seconds:
             break
-    return {"jumped_in_round": None, "rounds": number}
+    return {"jumped_in_round": None, "rounds": number + 1}
 
 
 def trace(network: Network, job: Job) -> dict[str, Any]:
