@@ -20,7 +20,8 @@ seed, commit, hardware and curve by round. Numbers are top-1 test accuracy in pe
 100 + 100 for TCT. Every silo holds a tenth of its samples out; the learning rate is chosen from the paper's grid by the
 accuracy on them, after a fifth of the rounds; where it says "without a choice", the rate was given and all samples are
 trained on, as in the paper. CIFAR images are cropped and flipped, Fashion-MNIST's are not.
-Training on the GPU computes in bf16. Nothing is ever chosen by the test set. In figures TCT's stage 1 is grey.
+On the GPU networks are trained and rated in bf16; tangent features and stage 2 are float32's. Nothing is ever chosen by
+the test set. In figures TCT's stage 1 is grey.
 """
 
 
