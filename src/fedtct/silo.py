@@ -5,7 +5,6 @@ A question and its reply are flat dicts of tensors and plain values. What a repl
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import torch
@@ -303,7 +302,7 @@ class _Features:
         return cls(silo, raw, torch.cat(list(_Batches(tangents, silo.held_x))))
 
     def moments(self) -> Moments:
-        return reduce(lambda some, more: Moments.merge([some, more]), map(Moments.of, self.raw))
+        return Moments.of(self.raw)
 
     def normalise(self, normaliser: Normaliser) -> None:
         z = normalised(self.raw, len(self.silo), normaliser)

@@ -24,24 +24,29 @@ def features(n: int, p: int = 5, seed: int = 0) -> torch.Tensor:
 @given(sizes=st.lists(st.integers(1, 30), min_size=1, max_size=8), seed=SEEDS)
 def test_merged_moments_are_those_of_the_pooled_features(sizes, seed):
     z = features(sum(sizes), seed=seed)
-    merged = Moments.merge([Moments.of(part) for part in z.split(sizes)])
+    merged = Moments.merge([Moments.of([part]) for part in z.split(sizes)])
     values = z.double()
     assert merged.n == len(z)
     assert torch.allclose(merged.mean, values.mean(0), rtol=1e-12)
     assert torch.allclose(merged.m2, (values - values.mean(0)).square().sum(0), rtol=1e-9, atol=0)
 
 
-def test_moments_of_many_rows_go_by_blocks():
-    z = features(2500)
-    assert torch.allclose(Moments.of(z).mean, z.double().mean(0), rtol=1e-12)
-    assert torch.allclose(Moments.of(z).m2, z.double().var(0, correction=0) * len(z), rtol=1e-10)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_moments_of_rows_that_come_in_batches(dtype):
+    z = features(2500).to(dtype)
+    z[:64] -= 3 * z.std(0)  # the first batch is unlike the others
+    before = z.clone()
+    found = Moments.of(z.split(64))
+    assert torch.allclose(found.mean, z.double().mean(0), rtol=1e-12)
+    assert torch.allclose(found.m2, z.double().var(0, correction=0) * len(z), rtol=1e-10)
+    assert torch.equal(z, before)
 
 
 @quick
 @given(seed=SEEDS)
 def test_normalised_features_have_mean_zero_and_variance_one(seed):
     z = features(200, seed=seed)
-    result = Normaliser.of(Moments.of(z))(z).double()
+    result = Normaliser.of(Moments.of([z]))(z).double()
     assert torch.allclose(result[:, :-1].mean(0), torch.zeros(5, dtype=torch.float64), atol=1e-4)
     assert torch.allclose(result[:, :-1].var(0, correction=0), torch.ones(5, dtype=torch.float64), atol=1e-4)
     assert bool((result[:, -1] == 1).all())  # the bias is not normalised
@@ -52,7 +57,7 @@ def test_near_constant_features_become_zero():
     noise = torch.randn(100, 5, generator=draws)
     constant, rounding, dead, tiny, real = noise.unbind(1)
     z = torch.stack([0 * constant + 3, 3 + 1e-6 * rounding, 0 * dead, 1e-14 * tiny, 1e-4 * real + 1], 1)
-    normaliser = Normaliser.of(Moments.of(z))
+    normaliser = Normaliser.of(Moments.of([z]))
     assert (normaliser.scale == 0).tolist() == [True, True, True, True, False]
     assert torch.isfinite(normaliser(z)).all()
     assert bool((normaliser(z)[:, :4] == 0).all())
@@ -130,7 +135,7 @@ def test_float_data_is_used_as_it_is(convert):
 @given(n=st.integers(1, 20), seed=SEEDS)
 def test_scores_are_those_of_the_normalised_features(n, seed):
     z = features(n + 1, seed=seed).double()
-    normaliser, w = Normaliser.of(Moments.of(z)), torch.randn(6, 3, dtype=torch.float64)
+    normaliser, w = Normaliser.of(Moments.of([z])), torch.randn(6, 3, dtype=torch.float64)
     expected = normaliser(z) @ w
     assert torch.allclose(normaliser.scores(z, w), expected, rtol=1e-10, atol=1e-10)
 

@@ -158,7 +158,7 @@ def test_sums_add_up_and_survive_packing(sizes, d, seed):
     assert torch.allclose(total.t, design.T @ y.double(), rtol=1e-12, atol=1e-12)
     assert total.yy == pytest.approx(float(y.double().square().sum()), rel=1e-12)
     assert parts[0].pack().numel() == (d + 1) * (d + 2) // 2
-    for found, expected in zip(total.moments(), Moments.of(z), strict=True):
+    for found, expected in zip(total.moments(), Moments.of([z]), strict=True):
         assert torch.allclose(torch.as_tensor(found), torch.as_tensor(expected), rtol=1e-9, atol=1e-9)
 
 

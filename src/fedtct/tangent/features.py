@@ -150,14 +150,16 @@ class Moments(NamedTuple):
     m2: Tensor
 
     @classmethod
-    def of(cls, features: Tensor) -> "Moments":
-        """The moments of a matrix of features."""
-        parts = []
-        for rows in features.split(1024):
-            values = rows.double()
-            mean = values.mean(0)
-            parts.append(cls(len(rows), mean, (values - mean).square().sum(0)))
-        return cls.merge(parts)
+    def of(cls, features: Iterable[Tensor]) -> "Moments":
+        """The moments of rows that come in batches: sums about the mean of the first, so that little cancels."""
+        n, centre = 0, torch.zeros(0)
+        for rows in features:
+            if not n:
+                centre = rows.double().mean(0)
+                total, squares = torch.zeros_like(centre), torch.zeros_like(centre)
+            values = rows - centre  # in float64
+            n, total, squares = n + len(rows), total.add_(values.sum(0)), squares.add_(values.square_().sum(0))
+        return cls(n, centre + total / n, (squares - total.square() / n).clamp_min_(0))
 
     @classmethod
     def merge(cls, parts: list["Moments"]) -> "Moments":
