@@ -1,4 +1,8 @@
-"""The one error a user is meant to read."""
+"""The one error a user is meant to read, and what most often leads to it: a number that cannot be."""
+
+import math
+from numbers import Integral, Real
+from typing import Any
 
 
 class FedtctError(ValueError):
@@ -12,3 +16,32 @@ class FedtctError(ValueError):
     def __init__(self, text: str, stranger: BaseException | None = None) -> None:
         super().__init__(text if stranger is None else f"{text}: {type(stranger).__name__}: {stranger}")
         self.told = text if stranger is None else f"{text}: {type(stranger).__name__}; the silo's log says more"
+
+
+def check_whole(least: int, **settings: Any) -> None:
+    """Refuse settings that are no whole numbers (1e5 is none), or too small."""
+    for name, value in settings.items():
+        if not isinstance(value, Integral):
+            raise FedtctError(f"{name} must be a whole number, it is {value!r}")
+        if value < least:
+            raise FedtctError(f"{name} must {f'be at least {least}' if least else 'not be negative'}, it is {value}")
+
+
+def check_positive(**settings: Any) -> None:
+    """Refuse settings that are no finite numbers above zero."""
+    for name, value in settings.items():
+        if _finite(name, value) <= 0:
+            raise FedtctError(f"{name} must be positive, it is {value}")
+
+
+def check_not_negative(**settings: Any) -> None:
+    """Refuse settings that are no finite numbers from zero on."""
+    for name, value in settings.items():
+        if _finite(name, value) < 0:
+            raise FedtctError(f"{name} must not be negative, it is {value}")
+
+
+def _finite(name: str, value: Any) -> float:
+    if not isinstance(value, Real) or not math.isfinite(value):
+        raise FedtctError(f"{name} must be a finite number, it is {value!r}")
+    return float(value)

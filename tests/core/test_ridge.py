@@ -140,7 +140,7 @@ def test_holdout_needs_held_out_samples_and_says_so_before_training(digits):
 
 @pytest.mark.parametrize("options", [{"d": 0}, {"ridge": 0.0}, {"ridge": -1.0}, {"ridge": "best"}])
 def test_settings_that_cannot_work(options):
-    with pytest.raises(FedtctError, match=r"d is 0|ridge must be"):
+    with pytest.raises(FedtctError, match=r"d must be at least 1|ridge must be"):
         Ridge(**options)
 
 

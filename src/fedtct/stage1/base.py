@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass
-from numbers import Integral
 from pathlib import Path
 from typing import Any, ClassVar
 
 from fedtct.calibration import calibrate
 from fedtct.classifier import Fit, NetworkClassifier
 from fedtct.data.augment import check_augmentation
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole
 from fedtct.federation import Federation, Replies
 from fedtct.history import Journal, State
 from fedtct.models import Model, Weights
@@ -61,15 +60,10 @@ class Stage1(ABC):
     pooled: ClassVar[bool] = False  # all data in one place: no federated algorithm, but a bound for them
 
     def __post_init__(self) -> None:
-        counts = (self.rounds, self.local_epochs, self.batch_size, self.evaluate_every)
-        if not all(isinstance(n, Integral) for n in counts):
-            raise FedtctError("rounds, local_epochs, batch_size and evaluate_every must be whole numbers")
-        if self.rounds < 0 or self.evaluate_every < 1:
-            raise FedtctError("rounds must not be negative and evaluate_every at least 1")
-        if self.patience is not None and self.patience < 1:
-            raise FedtctError(f"patience must be at least 1 round, not {self.patience}")
-        if self.seed < 0:
-            raise FedtctError(f"seed must not be negative, it is {self.seed}")
+        check_whole(0, rounds=self.rounds, seed=self.seed)
+        optional = {"patience": self.patience, "num_classes": self.num_classes}
+        given = {name: value for name, value in optional.items() if value is not None}
+        check_whole(1, evaluate_every=self.evaluate_every, **given)
         self._check_privacy()
         self._plan().check()
 
@@ -79,8 +73,8 @@ class Stage1(ABC):
         )
 
     def _check_privacy(self) -> None:
-        if self.noise < 0 or not self.clip > 0:
-            raise FedtctError("noise must not be negative and clip must be positive")
+        check_not_negative(noise=self.noise)
+        check_positive(clip=self.clip)
         if self.noise and not self.private:
             raise FedtctError(f"{type(self).__name__} has no differential privacy: use FedAvg, FedProx or FedAdam")
         if self.noise and self.patience is not None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, check_positive
 from fedtct.federation import Federation, Replies
 from fedtct.history import State
 from fedtct.models import Weights
@@ -26,8 +26,9 @@ class FedAdam(Stage1):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (self.server_lr > 0 and self.tau > 0 and 0 <= self.beta1 < 1 and 0 <= self.beta2 < 1):
-            raise FedtctError("FedAdam needs server_lr > 0, tau > 0 and betas from 0 to below 1")
+        check_positive(server_lr=self.server_lr, tau=self.tau)
+        if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1):
+            raise FedtctError("FedAdam needs betas from 0 to below 1")
 
     def start(self, weights: Weights) -> State:
         """m = 0 and v = τ²."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import torch
 
-from fedtct.errors import FedtctError
+from fedtct.errors import check_not_negative
 from fedtct.federation import Federation, Replies
 from fedtct.history import State
 from fedtct.models import Weights
@@ -27,8 +27,7 @@ class FedDyn(Stage1):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.alpha < 0:
-            raise FedtctError(f"alpha must not be negative, it is {self.alpha}")
+        check_not_negative(alpha=self.alpha)
 
     def start(self, weights: Weights) -> State:
         """h = 0."""

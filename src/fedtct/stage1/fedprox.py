@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedtct.errors import FedtctError
+from fedtct.errors import check_not_negative
 from fedtct.federation import Federation, Replies
 from fedtct.history import State
 from fedtct.stage1.base import Stage1
@@ -19,8 +19,7 @@ class FedProx(Stage1):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.mu < 0:
-            raise FedtctError(f"mu must not be negative, it is {self.mu}")
+        check_not_negative(mu=self.mu)
 
     def round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:
         """w ← Σ (n_k/n)·w_k, each w_k held back by the proximal term."""

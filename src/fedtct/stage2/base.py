@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 
 from fedtct.classifier import LinearModel
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, check_positive, check_whole
 from fedtct.federation import Replies
 from fedtct.history import Checkpoint, Row, State
 from fedtct.least_squares import times
@@ -107,10 +107,10 @@ class IterativeRegression(Stage2):
     correction: ClassVar[str] = "none"
 
     def __post_init__(self) -> None:
-        if self.rounds < 1 or self.steps < 1 or self.evaluate_every < 1:
-            raise FedtctError("stage 2 needs rounds, steps and evaluate_every of at least 1")
-        if self.lr != "auto" and not self.lr > 0:
-            raise FedtctError(f"stage 2's lr must be positive or 'auto', it is {self.lr}")
+        counts = {"rounds": self.rounds, "steps": self.steps, "evaluate_every": self.evaluate_every}
+        check_whole(1, **counts, patience=1 if self.patience is None else self.patience)
+        if self.lr != "auto":
+            check_positive(**{"stage 2's lr, if not 'auto',": self.lr})
 
     def check(self, session: Session) -> None:
         """Patience judges by held-out samples."""

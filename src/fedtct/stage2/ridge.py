@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedtct.classifier import LinearModel
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole
 from fedtct.federation import Replies
 from fedtct.history import Checkpoint, Row
 from fedtct.least_squares import RidgePath, Sums
@@ -39,12 +39,14 @@ class Ridge(Stage2):
     noise: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.d < 1:
-            raise FedtctError(f"Ridge needs at least one coordinate, d is {self.d}")
-        if self.ridge not in ("gcv", "holdout") and not (isinstance(self.ridge, float | int) and self.ridge > 0):
-            raise FedtctError(f"ridge must be positive, 'gcv' or 'holdout', it is {self.ridge}")
-        if self.noise < 0 or (self.noise and self.ridge == "holdout"):
-            raise FedtctError("noise must not be negative, and ridge='holdout' is not differentially private")
+        check_whole(1, d=self.d)
+        if isinstance(self.ridge, str) and self.ridge not in ("gcv", "holdout"):
+            raise FedtctError(f"ridge must be a positive number, 'gcv' or 'holdout', it is '{self.ridge}'")
+        if not isinstance(self.ridge, str):
+            check_positive(ridge=self.ridge)
+        check_not_negative(noise=self.noise)
+        if self.noise and self.ridge == "holdout":
+            raise FedtctError("ridge='holdout' is not differentially private")
 
     def check(self, session: Session) -> None:
         """A strength chosen on held-out samples needs some."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, check_whole
 from fedtct.memory import roomy_empty
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.seeds import generator
@@ -35,10 +35,8 @@ class TangentFeatures:
     normalize: bool = True
 
     def __post_init__(self) -> None:
-        if self.p < 1:
-            raise FedtctError(f"p must be at least 1, not {self.p}: it is the number of tangent features")
-        if self.seed < 0:
-            raise FedtctError(f"seed must not be negative, it is {self.seed}")
+        check_whole(1, p=self.p)
+        check_whole(0, seed=self.seed)
 
     def recipe(self, weights: Weights) -> "Recipe":
         """The feature map at these stage-1 weights."""

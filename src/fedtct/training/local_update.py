@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedtct.data.augment import AUGMENTATIONS
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole
 from fedtct.models import Network, Weights
 from fedtct.seeds import generator, seeded
 from fedtct.tasks import loss
@@ -46,10 +46,9 @@ class LocalPlan:
 
     def check(self) -> None:
         """Refuse what cannot work."""
-        if self.epochs < 1 or self.batch_size < 1:
-            raise FedtctError("local_epochs and batch_size must be at least 1")
-        if not self.lr > 0 or self.weight_decay < 0 or self.prox < 0:
-            raise FedtctError("lr must be positive, weight_decay and the proximal strength not negative")
+        check_whole(1, local_epochs=self.epochs, batch_size=self.batch_size)
+        check_positive(lr=self.lr)
+        check_not_negative(weight_decay=self.weight_decay)
         if self.augment not in AUGMENTATIONS:
             raise FedtctError(f"unknown augment '{self.augment}'. Known: {', '.join(AUGMENTATIONS)}")
         if not re.fullmatch("all|last-layer|last:[1-9][0-9]*", self.trainable):
