@@ -6,6 +6,7 @@ from core_helpers import UNEQUAL, parameters_of, skewed_data, tct
 from torch import nn
 
 from fedtct import (
+    TCT,
     Centralized,
     FedAdam,
     FedAvg,
@@ -16,6 +17,7 @@ from fedtct import (
     Scaffold,
     ScaffoldRegression,
     Silo,
+    TangentFeatures,
 )
 from fedtct.seeds import derive
 
@@ -60,6 +62,23 @@ def test_torchs_own_generator_is_left_alone(name):
     before = torch.get_rng_state()
     METHODS[name](0).fit(silos())
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.fixture
+def unusual_torch():
+    """As some notebooks leave it."""
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    yield
+    torch.set_default_dtype(torch.float32)
+    torch.set_grad_enabled(True)
+
+
+@pytest.mark.parametrize("stage2", [Ridge(d=50), ScaffoldRegression(rounds=2, lr="auto")])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_torchs_settings_do_not_matter(stage2, normalize, unusual_torch):
+    method = TCT("mlp", FedAvg(**SETTINGS), TangentFeatures(p=50, normalize=normalize), stage2)
+    assert method.fit(silos()).history[-1].train_accuracy > 0.6
 
 
 @pytest.mark.parametrize("method", [FedAvg, FedDyn, Scaffold])

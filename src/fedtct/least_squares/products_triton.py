@@ -27,7 +27,7 @@ def multiply(z: Tensor, b: Tensor, *, transposed: bool) -> Tensor:
     tiles = triton.cdiv(rows, ROWS) * (padded // wide)
     shares = max(1, min(PROGRAMS // tiles, inner // (8 * STRETCH)))
     share = triton.cdiv(triton.cdiv(inner, shares), STRETCH) * STRETCH
-    out = torch.empty(triton.cdiv(inner, share), rows, padded, device=z.device)
+    out = torch.empty(triton.cdiv(inner, share), rows, padded, dtype=torch.float32, device=z.device)
     scale, high, low = _halves(F.pad(b, (0, padded - columns)))
     box = [STRETCH, ROWS] if transposed else [ROWS, STRETCH]
     descriptors = [TensorDescriptor.from_tensor(z, box)]

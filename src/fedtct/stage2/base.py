@@ -150,7 +150,8 @@ class IterativeRegression(Stage2):
             evaluate_every=self.evaluate_every,
             patience=self.patience,
         )
-        start = torch.zeros(len(problem.normaliser.mean) + 1, classes, device=session.network.device)
+        size = (len(problem.normaliser.mean) + 1, classes)
+        start = torch.zeros(size, dtype=torch.float32, device=session.network.device)
         return LinearModel(problem.normaliser, run_rounds(session, stage, {"w": start})["w"])
 
     def step_limits(self, problem: Convexified) -> StepLimits:

@@ -32,7 +32,7 @@ def solve_grid(
     span = Span(regressions) if Span.pays(regressions, method.rounds * len(lr)) else None
     silos = [(regression, Memory()) for regression in (span.regressions if span else regressions)]
     scaffold = ScaffoldCorrection(lr, steps) if method.correction == "scaffold" else None
-    w = torch.zeros(silos[0][0].p, len(lr), device=device)
+    w = torch.zeros(silos[0][0].p, len(lr), dtype=torch.float32, device=device)
     for _ in range(method.rounds):
         ends = [take_steps(regression, w, lr, steps, scaffold, memory)[1] for regression, memory in silos]
         w = weighted_sum(problem.shares, ends)

@@ -57,7 +57,7 @@ def convolve(x: Halves, weight: Halves, size: tuple[int, int], padding: tuple[in
     samples, rows, columns, channels = x.high.shape
     outputs = weight.high.shape[1]
     rows, columns = (n + 2 * pad - side + 1 for n, pad, side in zip((rows, columns), padding, size, strict=True))
-    out = torch.empty(samples, outputs, rows, columns, device=x.high.device)
+    out = torch.empty(samples, outputs, rows, columns, dtype=torch.float32, device=x.high.device)
     box = box_of_pixels(rows, columns)
     across = 64 if outputs % 128 else 128
     tiles = [triton.cdiv(n, side) for n, side in zip((samples, rows, columns), box, strict=True)]

@@ -192,7 +192,7 @@ class Normaliser(NamedTuple):
     @classmethod
     def identity(cls, p: int, device: torch.device | str = "cpu") -> "Normaliser":
         """Leaves features as they are."""
-        return cls(torch.zeros(p, device=device), torch.ones(p, device=device))
+        return cls(*(torch.full((p,), value, dtype=torch.float32, device=device) for value in (0.0, 1.0)))
 
     @property
     def normalises(self) -> bool:

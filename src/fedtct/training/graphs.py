@@ -41,6 +41,7 @@ class GraphTrainer:
         self.silos: dict[int, _GraphedSilo] = {}
         self.losses: list[Loss] | None = None  # ways to compute the loss in a graph, the best first
 
+    @torch.enable_grad()
     def train(self, jobs: list[Job]) -> list[Weights]:
         """The weights each job ends with."""
         if self.losses is None:

@@ -110,7 +110,7 @@ def local_update(network: Network, job: Job) -> Weights:
         correction=network.to_memory(job.correction) if job.correction is not None else None,
         free=network.trainable_slices(),
     )
-    with seeded(job.seed, device):
+    with seeded(job.seed, device), torch.enable_grad():
         for epoch in draw_epochs(len(job.y), plan, job.seed):
             sizes = plan.batch_sizes(len(job.y))
             order = epoch.order.to(device).split(sizes)
