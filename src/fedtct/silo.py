@@ -17,6 +17,7 @@ from fedtct.errors import FedtctError
 from fedtct.least_squares import LocalRegression, Sums, local_regression, times
 from fedtct.memory import free_bytes
 from fedtct.models import Network, NetworkSpec, Weights
+from fedtct.precision import full_precision
 from fedtct.privacy import draw_key, noisy_sums, noisy_update
 from fedtct.seeds import derive, generator
 from fedtct.tangent import Moments, Normaliser, Recipe, TangentMap, normalised, tangent_map
@@ -193,12 +194,14 @@ class Silo:
         self._features = _Features.build(self, Recipe(**message))
         return self._features.moments()._asdict()
 
+    @full_precision()
     def normalise(self, message: Message) -> Message:
         """Normalise the features and decompose the regression; tells how large a step may be."""
         features = self._prepared_features()
         features.normalise(Normaliser(message["mean"], message["scale"]))
         return {"n": len(self), "largest_eigenvalue": features.prepared().largest_eigenvalue}
 
+    @full_precision()
     def regress(self, message: Message) -> Message:
         """Many local steps of linear regression from the server's W."""
         features, m = self._prepared_features(), message
@@ -217,10 +220,12 @@ class Silo:
                 "it was not there when the step size was chosen; set a smaller stage2_lr"
             )
 
+    @full_precision()
     def rate(self, message: Message) -> Message:
         """How good this W is on the features here."""
         return self._prepared_features().rate(message["w"]) | {"n": len(self)}
 
+    @full_precision()
     def assess(self, message: Message) -> Message:
         """How good linear models on the features are here, without keeping the features; ``w`` is (k, p + 1, C)."""
         normaliser, w = Normaliser(message["mean"], message["scale"]), message["w"]

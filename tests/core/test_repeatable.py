@@ -81,6 +81,22 @@ def test_torchs_settings_do_not_matter(stage2, normalize, unusual_torch):
     assert method.fit(silos()).history[-1].train_accuracy > 0.6
 
 
+@pytest.mark.parametrize("stage2", [Ridge(d=50), ScaffoldRegression(rounds=2, lr="auto")])
+def test_what_a_program_allows_for_its_own_products_changes_nothing(stage2, monkeypatch):
+    """Settings of torch from 2.9 on; read by their older names, they are an error."""
+
+    def weights():
+        fit = TCT("mlp", FedAvg(rounds=0), TangentFeatures(p=300), stage2).fit(silos(), test=skewed_data()[0])
+        return fit.model.linear.w
+
+    expected = weights()
+    monkeypatch.setattr(torch.backends.mkldnn.matmul, "fp32_precision", "bf16")
+    monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")
+    assert torch.equal(weights(), expected)
+    assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
+    assert torch.backends.cuda.matmul.fp32_precision == "tf32"
+
+
 @pytest.mark.parametrize("method", [FedAvg, FedDyn, Scaffold])
 def test_a_federation_used_before_gives_the_same_as_a_fresh_one(method):
     federation = LocalFederation(silos())

@@ -13,6 +13,7 @@ from fedtct.errors import FedtctError, check_positive, check_whole
 from fedtct.federation import Replies
 from fedtct.history import Checkpoint, Row, State
 from fedtct.least_squares import times
+from fedtct.precision import full_precision
 from fedtct.session import Session, Stage, run_rounds
 from fedtct.stage2.inspection import inspect_steps
 from fedtct.tangent import Moments, Normaliser, Recipe, normalised, tangent_map
@@ -188,6 +189,7 @@ class LinearTest:
         tangents = tangent_map(session.spec, recipe, session.network.device)
         self.z = normalised(tangents.batches(self.test.x), len(self.test.y), normaliser)
 
+    @full_precision()
     def __call__(self, state: State) -> Score | None:
         """The score of W, if there is test data."""
         if self.test is None:

@@ -8,12 +8,14 @@ from fedtct.classifier import LinearModel
 from fedtct.errors import FedtctError
 from fedtct.federation import LocalFederation, weighted_sum
 from fedtct.least_squares import Span
+from fedtct.precision import full_precision
 from fedtct.session import Session
 from fedtct.silo import take_steps
 from fedtct.stage2.base import Convexified, IterativeRegression
 from fedtct.training import Memory, ScaffoldCorrection
 
 
+@full_precision()
 def solve_grid(
     method: IterativeRegression, session: Session, problem: Convexified, cells: Sequence[tuple[float, int]]
 ) -> list[LinearModel]:

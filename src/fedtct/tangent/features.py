@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedtct.errors import FedtctError, check_whole
 from fedtct.memory import roomy_empty
 from fedtct.models import Network, NetworkSpec, Weights
+from fedtct.precision import full_precision
 from fedtct.seeds import generator
 from fedtct.tangent.gradients import CHECKED, SampledGradients
 
@@ -207,6 +208,7 @@ class Normaliser(NamedTuple):
         result[:, -1] = 1
         return result
 
+    @full_precision()
     def scores(self, raw: Tensor, w: Tensor) -> Tensor:
         """Normalised features times W, whose last row is the bias, without forming them; ``raw`` is written to."""
         centred = raw.sub_(self.mean.to(raw)).to(w)

@@ -14,6 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from fedtct.errors import FedtctError
 from fedtct.memory import free_bytes
 from fedtct.models.network import evaluation_mode
+from fedtct.precision import full_precision
 from fedtct.tangent.convolutions import fast_convolutions
 from fedtct.tangent.dots import Dots, fast_kernel, plain_kernel
 from fedtct.tangent.rules import Rule, rule_for
@@ -133,17 +134,6 @@ def batch_that_fits(model: nn.Module, sample: Tensor, p: int) -> int:
             hook.remove()
     a_sample = ACTIVATION_COPIES * seen + p * next(model.parameters()).element_size()
     return max(1, min(BATCH.get(sample.device.type, 64), int(SHARE * free_bytes(sample.device) / a_sample)))
-
-
-@contextlib.contextmanager
-def full_precision() -> Iterator[None]:
-    """No TF32: on tangent features it costs two digits (relative error 1e-2 instead of 3e-7)."""
-    convolutions, products = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = convolutions, products
 
 
 class NoRule(Exception):
