@@ -1,6 +1,7 @@
 """Stage 2 by rounds: where it converges, how it steps, and which step sizes it refuses."""
 
 import re
+import warnings
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from fedtct import (
 )
 from fedtct.history import Journal
 from fedtct.least_squares import Span, explicit_steps
-from fedtct.stage2.base import convexify
+from fedtct.stage2.base import StepLimits, convexify
 from fedtct.stage2.grid import solve_grid
 from fedtct.tasks import UNNAMED
 from fedtct.training import ScaffoldCorrection
@@ -151,6 +152,17 @@ def test_a_diverging_step_size_is_refused_and_the_largest_that_works_named(metho
     losses = [row.train_loss for row in history if row.stage == "stage2"]
     assert max(losses[1:]) < 0.8 * losses[0]
     assert losses[-1] == pytest.approx(losses[-10], rel=1e-2)
+
+
+def test_between_what_is_safe_and_what_diverges_one_is_warned():
+    """Unlike silos: the pooled Hessian's largest eigenvalue lies somewhere between a part's and the sum of parts'."""
+    limits = StepLimits(diverges_from=4.0, safe=0.95)
+    with pytest.warns(UserWarning, match=r"may diverge with lr=2: it surely does not with 0\.95"):
+        assert limits.check(2.0) == 2.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert limits.check(0.99) == 0.99
+        assert limits.check("auto") == 0.95
 
 
 def test_the_limit_is_two_over_the_largest_eigenvalue_of_any_silo():

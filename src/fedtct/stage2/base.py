@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
@@ -168,13 +169,18 @@ class StepLimits(NamedTuple):
     safe: float
 
     def check(self, lr: float | Literal["auto"]) -> float:
-        """``lr``, or the safe step for "auto"; an error that names the safe one if ``lr`` diverges."""
+        """``lr``, or the safe step for "auto"; an error or a warning that names it if ``lr`` diverges or may."""
         if lr == "auto":
             return self.safe
         if lr >= self.diverges_from:
             raise FedtctError(
                 f"stage 2 diverges with lr={lr:.3g}: some silo's steps do from {self.diverges_from:.3g} on. "
                 f"The largest step size that works here is lr={self.safe:.3g}, which lr='auto' takes."
+            )
+        if STABLE_SHARE * lr > self.safe:
+            warnings.warn(
+                f"stage 2 may diverge with lr={lr:.3g}: it surely does not with {self.safe:.3g}, which lr='auto' takes",
+                stacklevel=2,
             )
         return lr
 
