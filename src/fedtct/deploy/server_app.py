@@ -44,8 +44,16 @@ class ServerConfig:
     test: str = ""  # a file on the server, as silos have them, scored after every round; in the app folder, if relative
 
     def __post_init__(self) -> None:
+        for spec in fields(self):
+            value, kind = getattr(self, spec.name), type(spec.default)
+            kinds = (int, float) if kind is float else (kind,)
+            if not isinstance(value, kinds) or isinstance(value, bool) or value != value:
+                wanted = {int: "a whole number", float: "a number", str: "text"}[kind]
+                raise FedtctError(f"[server]: {spec.name} must be {wanted}, it is {value!r}")
         if self.wire not in ("fp32", "fp16"):
             raise FedtctError(f"wire must be 'fp32' or 'fp16', it is '{self.wire}'")
+        if self.num_classes < 0:
+            raise FedtctError(f"num_classes must not be negative, it is {self.num_classes}")
 
     def terms(self, silos: int) -> Terms:
         """When a round counts."""
@@ -68,7 +76,9 @@ def read_run(
     """
     values = parse_toml(path)
     known = {spec.name for spec in fields(ServerConfig)}
-    server = values.pop("server", {}) | {k: v for k, v in (overrides or {}).items() if k in known}
+    if not isinstance(told := values.pop("server", {}), dict):
+        raise FedtctError(f"{path}: [server] must be a table of settings, it is {told!r}")
+    server = told | {k: v for k, v in (overrides or {}).items() if k in known}
     run = values | {k: v for k, v in (overrides or {}).items() if k not in known}
     for table, name in ((server, "test"), (run, "init_weights")):
         if table.get(name):  # a path that is not absolute is relative to the app folder
@@ -81,6 +91,9 @@ def read_run(
         unsaid = unsaid or OWN_DEFAULTS | {"silos": RunConfig.silos}
         run |= {"dataset": "silos' own data", "split": OWN, "data": ELSEWHERE}
     config, terms = RunConfig.of(**unsaid | run | {"device": "cpu"}), ServerConfig(**server)
+    terms.terms(config.silos)  # refuses what cannot be met
+    if config.method == "centralized":
+        raise FedtctError(f"{path}: centralized needs all data in one place: run it there, with fedtct run --data")
     if config.epsilon and not terms.num_classes:
         raise FedtctError(f"{path}: with epsilon silos do not tell their labels; set num_classes in [server]")
     return config, terms
