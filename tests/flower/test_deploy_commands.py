@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -81,6 +82,22 @@ def test_without_a_server_a_run_is_refused_in_a_line_that_says_how_to_start_one(
     assert capsys.readouterr().err == f"fedtct: {told}\n"
 
 
+def test_a_server_is_not_said_to_be_up_where_another_is(tmp_path, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        make_keys(tmp_path, ["a"], f"127.0.0.1:{port}")
+        assert main(["deploy", "server", str(tmp_path / "server")]) == 2
+    assert f"something listens on port {port} already" in capsys.readouterr().err
+
+
+def test_files_that_a_run_names_are_looked_for_before_it_starts(tmp_path, capsys):
+    app = make_app(tmp_path / "app")
+    text = (app / RUN).read_text().replace('test = ""', 'test = "none.npz"')
+    (app / RUN).write_text(text)
+    assert main(["deploy", "run", str(app)]) == 2
+    assert f"{app / RUN} says test, but there is no {app / 'none.npz'}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["check", "silo"])
 def test_a_function_of_the_silos_own_that_fails_is_told_in_two_lines_at_most(command, tmp_path, capsys):
     (tmp_path / "ward.py").write_text('def samples():\n    return {}["age"]\n')
@@ -108,7 +125,9 @@ def test_a_command_that_is_told_to_end_stops_its_run_and_says_how_to_go_on(numbe
     monkeypatch.setattr(processes, "submit", lambda server, app, settings: submitted.append(settings) or [])
     monkeypatch.setattr(processes, "follow", lambda *words: os.kill(os.getpid(), number))
     app = make_app(tmp_path / "app")
-    settings = 'method = "fedavg"\nrounds = [1]\ninit_weights = "start.pt"\n[server]\ntest = "/a/test.npz"\n'
+    for file in (app / "start.pt", tmp_path / "test.npz"):
+        file.touch()
+    settings = f"rounds = [1, 1]\ninit_weights = 'start.pt'\n[server]\ntest = '{tmp_path / 'test.npz'}'\n"
     (app / RUN).write_text(settings)
     assert main(["deploy", "run", str(app), "--server", "keys/server", "--out", str(tmp_path / "run")]) == 130
     assert f"deploy run {app} --server keys/server --resume {tmp_path / 'run'}" in capsys.readouterr().err

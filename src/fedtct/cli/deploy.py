@@ -84,9 +84,12 @@ def server(
     from fedtct.deploy import processes
     from fedtct.deploy.keys import split_address
 
-    link = processes.start(processes.superlink(folder), folder / "flwr")
+    command, port = processes.superlink(folder), split_address(processes.address_of(folder))[1]
+    if processes.listens(port):
+        raise FedtctError(f"something listens on port {port} already: is this server running, or another program?")
+    link = processes.start(command, folder / "flwr")
     try:
-        processes.wait_for_port(split_address(processes.address_of(folder))[1], 60, link)
+        processes.wait_for_port(port, 60, link)
         for name in processes.unregister(folder):
             print(f"fedtct: silo {name} may not connect any more", flush=True)
         for name in processes.register(folder):
@@ -167,8 +170,11 @@ def run(
     config, settings = read_run(app / RUN, resume=resume or "")
     folder = _folder_of_the_run(config, Path(settings.out), out, resume)
     # Flower takes the app elsewhere: files of the server's in its folder are not found there.
-    files = {"test": settings.test, "init_weights": config.init_weights}
-    beside = {name: file for name, file in files.items() if file and Path(file).is_relative_to(app.absolute())}
+    files = {name: f for name, f in {"test": settings.test, "init_weights": config.init_weights}.items() if f}
+    for name, file in files.items():
+        if not Path(file).exists():
+            raise FedtctError(f"{app / RUN} says {name}, but there is no {file}")
+    beside = {name: file for name, file in files.items() if Path(file).is_relative_to(app.absolute())}
     command = processes.submit(server, app, {"resume" if resume else "out": str(folder.absolute())} | beside)
     screen = Screen()
     again = f"fedtct deploy run {app} --server {server} --resume {folder}"

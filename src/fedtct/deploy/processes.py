@@ -154,7 +154,7 @@ def _mark(public: Path) -> str:
 def submit(server: Path, app: Path, settings: Mapping[str, str]) -> list[str]:
     """The command that starts a run and shows how it goes; refused where there is no server to start it on."""
     _, port = split_address(address_of(server))
-    if not _listens(port):
+    if not listens(port):
         raise FedtctError(f"no server listens on port {port}: start it, with `fedtct deploy server {server}`")
     write_connection(server)
     overrides = [part for key, value in settings.items() for part in ("-c", f"{key}={json.dumps(value)}")]
@@ -178,13 +178,14 @@ def wait_for_port(port: int, seconds: float, process: "subprocess.Popen[bytes]")
     """Until something listens there."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.poll() is None:
-        if _listens(port):
+        if listens(port):
             return
         time.sleep(0.2)
     raise FedtctError(f"the server did not start on port {port}: its log says why")
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
+    """Whether somebody does, on this machine."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
