@@ -134,6 +134,20 @@ def test_a_command_that_is_told_to_end_stops_its_run_and_says_how_to_go_on(numbe
     assert submitted == [{"out": str(tmp_path / "run"), "init_weights": str(app / "start.pt")}]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process outlives one that is killed")
+def test_a_command_that_is_killed_leaves_nothing_running():
+    code = "import pathlib; from fedtct.deploy import processes; child = processes.start(['cat'], pathlib.Path())"
+    command = [sys.executable, "-c", f"{code}; print(child.pid, flush=True); child.wait()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        child = Path("/proc") / parent.stdout.readline().strip()
+        assert child.exists()
+        parent.kill()
+        deadline = time.monotonic() + 10
+        while child.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not child.exists()
+
+
 @pytest.mark.parametrize("words", ["deploy up", "run --engine flower --out run"])
 def test_without_flower_everything_else_works_and_these_say_what_to_install(words, tmp_path):
     command = [sys.executable, "-c", WITHOUT_FLOWER, *words.split()]

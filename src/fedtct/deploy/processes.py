@@ -1,5 +1,6 @@
 """The commands of Flower that a federation is made of, with the options that fedtct needs them to have."""
 
+import ctypes
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from fedtct.runs.watcher import Watcher
 CONNECTION = "fedtct"
 STARTED, REGISTERED = re.compile(r"started run (\d+)"), re.compile(r"SuperNode (\d+) registered")
 REMOVED = "removed"
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -132,6 +134,12 @@ def unregister(server: Path) -> list[str]:
     return gone
 
 
+def whose_keys() -> dict[int, str]:
+    """Of the server that started this process: the silo that each node's key was made for, as far as is known."""
+    home = Path(os.environ.get("FLWR_HOME", ""))
+    return {int(node): name for node, name in _known(home.parent).values() if node.isdecimal()}
+
+
 def _registered(server: Path) -> Path:
     """What we know of whom Flower let in: a key's mark, its node, the silo's name."""
     return server / "flwr" / "registered.json"
@@ -199,8 +207,18 @@ def start(
     If ``threads`` are given, its arithmetic takes no more, unless the user has set how many.
     """
     more = {"OMP_NUM_THREADS": str(threads)} if threads and "OMP_NUM_THREADS" not in os.environ else {}
-    where = environment(home) | more
-    return subprocess.Popen(command, env=where, cwd=folder, stdout=output, stderr=output, start_new_session=True)
+    where, end = environment(home) | more, _ending_with_this_process()
+    return subprocess.Popen(
+        command, env=where, cwd=folder, stdout=output, stderr=output, start_new_session=True, preexec_fn=end
+    )
+
+
+def _ending_with_this_process() -> Callable[[], object] | None:
+    """What a new process does to be ended when this one is killed: left behind, it would bar the next in its place."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def attend(process: "subprocess.Popen[bytes]") -> int:
