@@ -52,10 +52,10 @@ def grid(tmp_path):
     return InlineGrid(tmp_path, parts())
 
 
-def over(grid, notes=None, run="run", own_model="", **terms):
+def over(grid, notes=None, run="run", own_model="", keys=None, **terms):
     note = notes.append if notes is not None else lambda record: None
     terms = {"silos": len(grid.seats), "wait": 0.0, "round_timeout": 0.2} | terms
-    return FlowerFederation(grid, run, Terms(**terms), note, own_model)
+    return FlowerFederation(grid, run, Terms(**terms), note, own_model, keys=keys)
 
 
 def assert_same(one, two, tolerance=1e-6):
@@ -418,6 +418,18 @@ def test_a_latecomer_with_a_name_that_is_taken_is_refused_and_the_run_goes_on(gr
     fit = METHODS["fedavg"].fit(over(grid, notes, silos=4, min_silos=4))
     assert_same(METHODS["fedavg"].fit(local(parts())), fit)
     assert any("another silo has this name" in str(note["missing"]) for note in notes)
+
+
+def test_nobody_takes_the_name_of_another_silos_key_though_that_silo_is_away(grid):
+    grid.offline.add(101)
+    grid.seats[104] = grid.seats[101]
+    grid.offline.add(104)
+    grid.before = lambda message: grid.offline.discard(104) if len(grid.asked) > 3 else None
+    keys, notes = {100: "s0", 101: "s1", 104: "s4"}, []
+    federation = over(grid, notes, keys=keys, silos=3, min_silos=3)
+    METHODS["fedavg"].fit(federation)
+    assert list(federation.roster.seats) == ["s0", "s2", "s3"]
+    assert any("calls itself 's1'" in note["missing"].get("s4", "") for note in notes)
 
 
 def test_a_model_of_ones_own_is_made_on_every_machine_by_the_function_that_is_named(grid, tmp_path, monkeypatch):

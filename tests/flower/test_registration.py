@@ -51,7 +51,7 @@ def start(server):
     return processes.unregister(server), processes.register(server)
 
 
-def test_silos_are_let_in_once_and_out_when_their_keys_are_gone(server, flower):
+def test_silos_are_let_in_once_and_out_when_their_keys_are_gone(server, flower, monkeypatch):
     assert start(server) == ([], ["a", "b"])
     assert start(server) == ([], [])
     key = server / "silos" / "a.pub"
@@ -59,6 +59,8 @@ def test_silos_are_let_in_once_and_out_when_their_keys_are_gone(server, flower):
     key.unlink()
     assert start(server) == (["a"], [])
     assert flower.refused == {flower.nodes[content]}
+    monkeypatch.setenv("FLWR_HOME", str(server / "flwr"))
+    assert list(processes.whose_keys().values()) == ["b"]
     assert start(server) == ([], [])
     key.write_text(content)
     with pytest.raises(FedtctError, match="a was removed, and Flower lets no key in twice"):

@@ -75,7 +75,7 @@ def test_a_server_that_crashed_goes_on_and_ends_with_the_same_model(method, ques
     assert serve(grid, config, server, resume=str(tmp_path / "run")).model.kind == fit.model.kind
 
 
-def test_a_server_that_crashed_when_all_was_done_has_silos_remove_what_they_kept(tmp_path, capsys):
+def test_a_server_that_crashed_when_all_was_done_has_silos_remove_what_they_kept_and_reports(tmp_path, capsys):
     grid = InlineGrid(tmp_path, parts())
     grid.before, known = crash_at("forget", 1, 100)
     known.append(grid)
@@ -84,9 +84,11 @@ def test_a_server_that_crashed_when_all_was_done_has_silos_remove_what_they_kept
     with pytest.raises(Crash):
         serve(grid, config, server)
     assert list(tmp_path.glob("cache*/*"))
+    assert not (tmp_path / "run" / "report.html").exists()
     capsys.readouterr()
     serve(grid, config, server, resume=str(tmp_path / "run"))
     assert not list(tmp_path.glob("cache*/*"))
+    assert (tmp_path / "run" / "report.html").is_file()
     assert capsys.readouterr().out == f"fedtct: finished already: everything is in {tmp_path / 'run'}\n"
 
 

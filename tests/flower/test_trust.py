@@ -42,7 +42,7 @@ def arrays(content) -> ArrayRecord:
 
 
 CHANGES = {
-    "another name": (lambda content: config(content).update({"fedtct.silo": "s0"}), "it calls itself 's0' now"),
+    "another name": (lambda content: config(content).update({"fedtct.silo": "s0"}), "it calls itself 's0'"),
     "no name": (lambda content: config(content).pop("fedtct.silo"), "its reply cannot be read (KeyError)"),
     "no arrays": (lambda content: content.pop("arrays"), "its reply cannot be read (KeyError)"),
     "too little": (lambda content: arrays(content).pop("parameters"), "its reply lacks 'parameters'"),

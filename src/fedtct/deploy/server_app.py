@@ -14,6 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedtct.classifier import Fit
 from fedtct.data.sources import read_samples
 from fedtct.deploy.log_lines import Speaker, say
+from fedtct.deploy.processes import whose_keys
 from fedtct.errors import FedtctError
 from fedtct.federation.exchange import Terms
 from fedtct.federation.flower import FlowerFederation
@@ -146,7 +147,7 @@ def server_app(settings: Path) -> ServerApp:
         resume = str(overrides.pop("resume", ""))
         try:
             config, server = read_run(settings, overrides, resume)
-            serve(grid, config, server, resume)
+            serve(grid, config, server, resume, whose_keys())
         except FedtctError as error:
             say(f"stopped: {error}")
             raise
@@ -154,10 +155,13 @@ def server_app(settings: Path) -> ServerApp:
     return app
 
 
-def serve(grid: Grid, config: RunConfig, server: ServerConfig, resume: str = "") -> Fit:
+def serve(
+    grid: Grid, config: RunConfig, server: ServerConfig, resume: str = "", keys: Mapping[int, str] | None = None
+) -> Fit:
     """Run from the beginning, or from where a stopped run's folder stands, which must be one of the same settings.
 
-    When a round counts may be another matter by then: what is in [server] is as it is now.
+    When a round counts may be another matter by then: what is in [server] is as it is now. ``keys`` tells whose key a
+    node has.
     """
     if resume:
         folder = ServerFolder.resume(resume, asdict(config), Speaker())
@@ -165,26 +169,29 @@ def serve(grid: Grid, config: RunConfig, server: ServerConfig, resume: str = "")
         folder = ServerFolder.create(server.out, config, Speaker())
     config = folder.config
     own_model = config.model if is_function_name(config.model) else ""
-    watcher, terms = folder.watcher, server.terms(config.silos)
-    federation = FlowerFederation(grid, folder.key, terms, folder.note, own_model, watcher.warn)
-    if folder.finished:
-        federation.close()  # it may have ended before silos heard of it
-        say(f"finished already: everything is in {folder.path}")
-        return folder.fit()
+    terms, warn = server.terms(config.silos), folder.watcher.warn
+    federation = FlowerFederation(grid, folder.key, terms, folder.note, own_model, warn, keys)
+    finished = "finished already" if folder.finished else "finished"
+    fit = folder.fit() if folder.finished else _fit(federation, folder, server)
+    federation.close()  # silos may not have heard of the end of one that had finished, nor may there be a report
+    try:
+        write_report([folder], folder.path / REPORT)
+    except FedtctError as error:  # silos that tell no score, and no test data: there is nothing to draw
+        say(f"no report: {error}")
+    say(f"{finished}: everything is in {folder.path}")
+    return fit
+
+
+def _fit(federation: FlowerFederation, folder: ServerFolder, server: ServerConfig) -> Fit:
+    config = folder.config
     if promise := config.promise():
         say(promise)
-    federation.on_reply = watcher.reply
+    federation.on_reply = folder.watcher.reply
     test = test_data(server, config)
     fit = config.build(server.num_classes or None).fit(federation, test=test, journal=folder)
     if test is not None and not isinstance(fit.model.spec.task, Regression):
         folder.find_out(CLASSES, lambda: confusion(fit.model, *test))
     folder.finish(fit)
-    federation.close()
-    try:
-        write_report([folder], folder.path / REPORT)
-    except FedtctError as error:  # silos that tell no score, and no test data: there is nothing to draw
-        say(f"no report: {error}")
-    say(f"finished: everything is in {folder.path}")
     return fit
 
 

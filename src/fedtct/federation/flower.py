@@ -39,6 +39,7 @@ from fedtct.seeds import digest
 from fedtct.silo import Message
 
 POLL_SECONDS, PAUSE_SECONDS = 0.3, 3.0
+SPARE_SECONDS = 30.0  # after which Flower drops a question that nobody waits for any more
 NEVER = -1
 
 
@@ -46,7 +47,7 @@ class FlowerFederation(Federation):
     """Silos behind a Flower grid. A round takes those that answer; ``note`` is told who did, who did not and why.
 
     ``warn`` is told of a silo that does not answer as soon as that is known. ``own_model`` is the module:function that
-    makes the model, on every machine, where it is no name of fedtct's.
+    makes the model, on every machine, where it is no name of fedtct's. ``keys`` tells whose key a node has.
     """
 
     def __init__(
@@ -57,10 +58,11 @@ class FlowerFederation(Federation):
         note: Callable[[dict[str, Any]], None] = lambda record: None,
         own_model: str = "",
         warn: Callable[[str], None] = lambda text: None,
+        keys: Mapping[int, str] | None = None,
     ) -> None:
         self.grid, self.run, self.terms, self.note, self.own_model = grid, run, terms, note, own_model
         self.warn = warn
-        self.roster = Roster()
+        self.roster = Roster(keys)
         self._describe: Message = {}  # how silos are asked what they hold
         self._spec: NetworkSpec | None = None
         self._network = ""
@@ -252,11 +254,11 @@ class FlowerFederation(Federation):
         )
         content = pack(message, seal(envelope) | {VERSION: fedtct.__version__}, envelope.half)
         kind = "train" if question == "train" else "query"
-        return FlowerMessage(content, node, kind, ttl=self.terms.round_timeout)
+        return FlowerMessage(content, node, kind, ttl=self.terms.round_timeout + SPARE_SECONDS)
 
     def _take(self, done: Exchange, node: int, reply: FlowerMessage, question: str, asked: Message) -> None:
         """Sort a reply in: an answer, a silo that must be prepared first, or a failure."""
-        called = self.roster.name(node)
+        called, known = self.roster.name(node), self.roster.knows(node)
         if reply.has_error():
             self._fail(done, called, question, f"Flower says: {reply.error.reason or reply.error.code}")
             return
@@ -268,7 +270,7 @@ class FlowerFederation(Federation):
             self._fail(done, called, question, reason, stated=True)
             return
         reason = self._objection(node, question, asked, message, own)
-        if question != "describe":
+        if known:
             name = called
         elif reason and self.roster.taken(name, node):
             name = f"{name} ({called})"
@@ -284,13 +286,13 @@ class FlowerFederation(Federation):
     def _objection(self, node: int, question: str, asked: Message, message: Message, own: dict[str, Any]) -> str:
         """Why a reply is no answer, as the silo says or as is found here; empty if it is one.
 
-        Once a silo has said who it is, its node answers for no other.
+        Once it is known who a silo is, its node answers for no other.
         """
         name, called = str(own[SILO]), self.roster.name(node)
         if (version := own.get(VERSION, "of an older version")) != fedtct.__version__:
             return f"it runs fedtct {version}, the server {fedtct.__version__}: they must be the same"
-        if question not in ("describe", FORGET) and name != called:  # a run that is over knows no names any more
-            return f"it calls itself '{name}' now: a silo keeps its name for the whole run"
+        if self.roster.knows(node) and name != called:
+            return f"it calls itself '{name}': a silo keeps the name that its key was made for, for the whole run"
         if ERROR in own or own.get(UNPREPARED):
             return str(own.get(ERROR, ""))
         outputs = self._spec.num_classes if self._spec else 0

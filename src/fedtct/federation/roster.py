@@ -4,9 +4,13 @@ from collections.abc import Iterable, Mapping
 
 
 class Roster:
-    """Silos by name. A silo may restart, and be another node afterwards; its seat, a number, stays its own."""
+    """Silos by name. A silo may restart, and be another node afterwards; its seat, a number, stays its own.
 
-    def __init__(self) -> None:
+    ``keys`` tells whose key a node has, where that is known: such a node has that name and no other.
+    """
+
+    def __init__(self, keys: Mapping[int, str] | None = None) -> None:
+        self.keys = dict(keys or {})
         self.seats: dict[str, int] = {}
         self.samples: dict[str, int] = {}
         self._connected: list[int] = []
@@ -14,8 +18,12 @@ class Roster:
         self._refused: set[int] = set()
 
     def name(self, node: int) -> str:
-        """What a node's silo is called; before it said so, the node."""
-        return self._names.get(node, f"node {node}")
+        """What a node's silo is called; before that is known, the node."""
+        return self._names.get(node) or self.keys.get(node) or f"node {node}"
+
+    def knows(self, node: int) -> bool:
+        """Whether it is known who a node is, from its key or because it said so."""
+        return node in self._names or node in self.keys
 
     def see(self, nodes: Iterable[int]) -> None:
         """These nodes are connected. One that was refused and left may try again."""
