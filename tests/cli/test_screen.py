@@ -9,6 +9,7 @@ from fedtct.cli import main
 from fedtct.cli import screen as module
 from fedtct.cli.screen import Screen
 from fedtct.history import Row
+from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
 
 SMALL = ["--limit", "100", "--silos", "3", "--split", "iid", "--method", "fedavg", "--rounds", "3"]
@@ -25,6 +26,26 @@ def test_counting_tells_how_far_it_is_and_how_long_it_takes(
     assert capsys.readouterr().err.splitlines() == [
         "predicting  50 of 100  about 20 s left",
         "predicting  80 of 100  about 8 s left",
+    ]
+
+
+def test_lines_tell_the_round_that_is_asked_and_how_long_the_rest_takes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(module.time, "monotonic", lambda: now)
+    lines = Screen().watch("fedavg", RunConfig())
+    lines.begin("stage1", 4, 0)
+    for number in range(3):  # a row is complete after the replies of the round that follows it
+        now += 20
+        lines.reply("train", 1, 3)
+        lines.record(Row("stage1", number, 0, 0, 0.0))
+    now += 20
+    lines.reply("calibrate", 1, 3)
+    assert capsys.readouterr().err.splitlines() == [
+        "fedavg  stage 1  round 1 of 4  silo 1 of 3",
+        "fedavg  stage 1  round 2 of 4  silo 1 of 3  about 2 min left",
+        "fedavg  stage 1  round 3 of 4  silo 1 of 3  about 60 s left",
     ]
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SECONDS_BETWEEN_LINES = 10.0
 Item = TypeVar("Item")
-RATING = ("describe", "evaluate", "rate", "assess")  # questions that belong to no round of their own
+RATING = ("describe", "evaluate", "rate", "assess", "calibrate")  # questions that belong to no round of their own
 RATED_ON = {"test": "test", "holdout": "held-out", "train": "train"}  # as titles, where there is little room
 STAGES = {"stage1": "stage 1", "convexify": "convexify", "stage2": "stage 2", "alone": "each silo alone"}
 
@@ -151,10 +151,11 @@ class _Lines(_Shown):
 
     def reply(self, question: str, done: int, total: int) -> None:
         if question not in RATING and time.monotonic() > self.next_line:
-            self._say(f"round {min(self.done + 1, self.rounds)} of {self.rounds}", f"silo {done} of {total}")
+            now = f"round {min(self.done + 1, self.rounds)} of {self.rounds}"
+            self._say(now, f"silo {done} of {total}", self._left())
 
     def record(self, row: Row) -> None:
-        self.done = row.round
+        self.done = min(row.round + 1, self.rounds)  # a row is complete when the next round has been asked for
         if row.round == self.rounds or time.monotonic() > self.next_line:
             self._say(f"round {row.round} of {self.rounds}", accuracies(row), self._left())
 
@@ -188,8 +189,7 @@ class _Bars(_Shown):
             self._show()
 
     def record(self, row: Row) -> None:
-        # A row is complete when the next round has been asked for. Counting replies went there bit by bit.
-        self.done = float(min(row.round + 1, self.rounds))
+        self.done = float(min(row.round + 1, self.rounds))  # counting replies went there bit by bit
         self._show(row)
 
     def _show(self, row: Row | None = None) -> None:
