@@ -230,7 +230,10 @@ def test_a_silo_that_comes_in_time_is_waited_for(grid):
         grid.offline.discard(101)
 
     grid.before = arrive
-    assert_same(METHODS["fedavg"].fit(local(parts())), METHODS["fedavg"].fit(over(grid, wait=5.0)))
+    federation, said = over(grid, wait=5.0), []
+    federation.warn = said.append
+    assert_same(METHODS["fedavg"].fit(local(parts())), METHODS["fedavg"].fit(federation))
+    assert said == ["3 of 4 silos have answered: s0, s2, s3; waiting for more, 5 s at most"]
 
 
 @pytest.mark.parametrize(("what", "when"), [("leaves", 1), ("leaves", 2), ("forgets", 2)])

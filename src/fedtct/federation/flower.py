@@ -72,7 +72,7 @@ class FlowerFederation(Federation):
         self._since = 0  # what silos remember of rounds before this one no longer holds
         self._counted: dict[str, int] = {}  # the last round that a silo took part in
         self._answered: set[str] = set()  # who did, when last asked
-        self._told: set[tuple[str, str]] = set()  # the failures that were warned of since
+        self._told: set[str] = set()  # what was warned of since
 
     def __len__(self) -> int:
         return len(self.roster.seats)
@@ -147,7 +147,7 @@ class FlowerFederation(Federation):
             if found.stated or time.monotonic() > start + self.terms.wait:
                 break
             if len(found.replies) < self.terms.silos:
-                time.sleep(PAUSE_SECONDS)
+                self._wait_for(self.terms.silos, found)
         self._record("describe", found, time.monotonic() - start)
         if found.stated:  # what a silo says about itself now will not change: better stop than train without it
             raise FedtctError("; ".join(f"{silo}: {reason}" for silo, reason in found.stated.items()))
@@ -192,7 +192,7 @@ class FlowerFederation(Federation):
             hopeless = len(self.roster.seats.keys() - done.stated.keys()) < self.terms.min_silos
             if len(done.replies) >= self.terms.min_silos or hopeless or time.monotonic() > end:
                 break
-            time.sleep(PAUSE_SECONDS)
+            self._wait_for(self.terms.min_silos, done)
         self._answered = set(done.replies)
         self._record(question, done, time.monotonic() - start)
         self._check_count(question, done)
@@ -305,9 +305,19 @@ class FlowerFederation(Federation):
         done.failures[silo] = reason
         if stated:
             done.stated[silo] = reason
-        if (silo, reason) not in self._told:
-            self._told.add((silo, reason))
-            self.warn(f"{silo} did not answer '{question}': {reason}")
+        self._tell(f"{silo} did not answer '{question}': {reason}")
+
+    def _wait_for(self, needed: int, done: Exchange) -> None:
+        """Silos are missing: say so, once for each number of them, and give them a moment."""
+        count, who = len(done.replies), f": {', '.join(sorted(done.replies))}" if done.replies else ""
+        self._tell(f"{count} of {needed} silos have answered{who}; waiting for more, {self.terms.wait:g} s at most")
+        time.sleep(PAUSE_SECONDS)
+
+    def _tell(self, text: str) -> None:
+        """Warn of something, once a round."""
+        if text not in self._told:
+            self._told.add(text)
+            self.warn(text)
 
     def _check_count(self, question: str, done: Exchange) -> None:
         least = self.terms.min_silos
