@@ -80,6 +80,14 @@ def test_pairs_and_datasets_are_silos():
         Silo(TensorDataset(torch.zeros(3)))
 
 
+@pytest.mark.parametrize("dtype", [">f4", ">f8", np.longdouble])
+def test_arrays_in_any_order_of_bytes_and_rows_are_taken(dtype):
+    x, y = np.arange(12.0).reshape(4, 3), np.array([0, 1, 1, 0])
+    silo = Silo(x.astype(dtype)[::-1], y.astype(">i4")[::-1])
+    assert silo.x.tolist() == x[::-1].tolist()
+    assert silo.y.tolist() == y[::-1].tolist()
+
+
 def test_a_model_may_be_made_by_a_function_of_shape_and_outputs():
     def build(shape, outputs):
         return nn.Linear(shape[0], outputs)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from fedtct.data.tables import as_table, is_table
+from fedtct.data.tables import LARGEST, as_table, is_table
 from fedtct.errors import FedtctError
 
 UNEVEN = 100  # times: the largest feature to the typical one, or to one
@@ -30,6 +30,7 @@ def as_inputs(x: Any, whose: str) -> Inputs:
     """Pixels stay uint8, other whole numbers (tokens) become int64, the rest float32; tables stay tables."""
     if is_table(x):
         return as_table(x, whose)
+    _refuse_masks(x, whose)
     x = _as_tensor(x, whose)
     if x.is_complex():
         raise FedtctError(f"{whose}: samples must be real numbers, they are {x.dtype}")
@@ -43,6 +44,7 @@ def as_inputs(x: Any, whose: str) -> Inputs:
 
 def as_answers(y: Any, whose: str) -> Any:
     """Whole numbers are labels, real numbers are targets of a regression, texts and truth values are names."""
+    _refuse_masks(y, whose)
     if not isinstance(y, Tensor):
         y = np.asarray(y)
         if y.dtype.kind in "OUSTb" and y.ndim == 1 and len(y):
@@ -51,9 +53,8 @@ def as_answers(y: Any, whose: str) -> Any:
     if y.ndim != 1 or y.is_complex():
         raise FedtctError(f"{whose}: y must be a vector of labels, numbers or names, it is {y.dtype} {tuple(y.shape)}")
     if y.is_floating_point():
-        if not bool(torch.isfinite(y).all()):
-            bad = int((~torch.isfinite(y)).sum())
-            raise FedtctError(f"{whose}: {bad} of {len(y)} targets are NaN or infinite: mend or drop them")
+        if bad := int((~(y.abs() <= LARGEST)).sum()):
+            raise FedtctError(f"{whose}: {bad} of {len(y)} targets are NaN, infinite or huge: mend or drop them")
         return y.double()
     if y.dtype == torch.bool:
         return _as_names(y.numpy(force=True), whose)
@@ -107,9 +108,18 @@ def join(parts: Sequence[Any]) -> Any:
     return torch.cat(list(parts)) if isinstance(parts[0], Tensor) else np.concatenate(parts)
 
 
+def _refuse_masks(values: Any, whose: str) -> None:
+    """What lies under a mask is no value, though an array can be made of it."""
+    if np.ma.is_masked(values):
+        raise FedtctError(f"{whose}: some values are masked: fill them in, or drop these samples")
+
+
 def _as_tensor(values: Any, whose: str) -> Tensor:
-    if isinstance(values, np.ndarray) and not values.flags.writeable:
-        values = values.copy()  # torch warns of arrays that it must not write to
+    if (
+        isinstance(values, np.ndarray) and values.dtype.kind in "biuf"
+    ):  # torch takes neither views nor files as they are
+        double = values.dtype.kind == "f" and values.dtype.itemsize > 8
+        values = np.require(values, np.float64 if double else values.dtype.newbyteorder("="), ["C", "W"])
     try:
         return torch.as_tensor(values)
     except (TypeError, ValueError, RuntimeError) as error:
