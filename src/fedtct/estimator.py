@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pandas import isna
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
@@ -82,8 +83,11 @@ class _FederatedTangent(BaseEstimator):  # type: ignore[misc]
     def _deal(self, y: NDArray[Any], silos: Any, seed: int) -> list[tuple[str, NDArray[Any]]]:
         """The rows of each silo, with its name."""
         if silos is not None:
-            owners = np.asarray(silos)
+            owners = column_or_1d(silos)
             check_consistent_length(y, owners)
+            if isna(owners).any():
+                raise FedtctError("silos has missing values: say whose each sample is")
+            owners = owners.astype(str) if owners.dtype == object else owners  # names and numbers may be mixed
             return [(str(name), np.flatnonzero(owners == name)) for name in np.unique(owners)]
         labels = y if y.dtype.kind in "iu" else np.zeros(len(y), np.int64)
         rows = partition(labels, min(self.n_silos, len(y)), self.split, seed)

@@ -80,3 +80,14 @@ def test_what_is_refused():
             FederatedTangentClassifier(**QUICK | options).fit(X, Y, **fit)
     with pytest.raises(FedtctError, match="one class"):
         FederatedTangentClassifier().fit(X, 0 * Y)
+
+
+def test_whose_a_sample_is_must_be_said_of_each():
+    model = FederatedTangentClassifier(**QUICK)
+    for owner in (np.where(Y == 1, np.nan, Y), np.where(Y == 1, None, "a")):
+        with pytest.raises(FedtctError, match="silos has missing values"):
+            model.fit(X, Y, silos=owner)
+    with pytest.raises(ValueError, match="1d array"):
+        model.fit(X, Y, silos=np.c_[Y, Y])
+    mixed = np.where(Y == 1, np.array("a", object), 7)
+    assert model.fit(X, Y, silos=mixed).history_[1].silos == ("7", "a")
