@@ -58,11 +58,19 @@ def test_a_run_writes_a_folder_and_prints_a_table(fedtct: Terminal) -> None:
 
 def test_json_is_one_object_and_nothing_else(fedtct: Terminal) -> None:
     result = fedtct.run("--method", "fedavg", "--rounds", "2")
-    assert fedtct.err == ""
+    assert [line.split()[2] for line in fedtct.err.splitlines()] == ["--p", "--steps"]  # tct reads them
     assert len(fedtct.out.splitlines()) == 1
     assert (result["method"], result["stage"], result["rounds"]) == ("fedavg", "stage1", "2")
     assert 0 < result["test_accuracy"] < 1
     assert result["bytes_up"] > 0 < result["bytes_down"]
+
+
+def test_an_option_that_nothing_reads_is_not_ignored_silently(fedtct: Terminal) -> None:
+    few = ["--limit", "60", "--silos", "2", "--split", "iid", "--rounds", "1", "--json"]
+    assert fedtct("run", *few, "--method", "fedavg", "--mu", "3") == 0
+    assert fedtct.err == "fedtct: warning: --mu is for method fedprox: nothing here reads it\n"
+    assert fedtct("compare", *few, "--methods", "fedavg,fedprox", "--mu", "3") == 0
+    assert fedtct.err == ""
 
 
 def test_folders_are_named_after_runs_and_never_reused(fedtct: Terminal) -> None:

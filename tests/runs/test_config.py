@@ -1,7 +1,7 @@
 """Configurations: what is written is what is read, and what cannot work is refused at once."""
 
 import tomllib
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"holdout": 1}, "from 0 to below 1"),
     ({"seed": -1}, "seed must be at least 0"),
     ({"limit": -1}, "limit must be at least 0"),
+    ({"target": "age"}, "target is for your own data"),
+    ({"image_size": "8,8"}, "image_size is for your own data"),
     ({"method": "fedprox", "rounds": 1, "mu": -1}, "mu must not be negative"),
 ]
 
@@ -154,6 +156,19 @@ BAD: list[tuple[dict[str, Any], str]] = [
 def test_what_cannot_work_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(FedtctError, match=message):
         RunConfig.of(**values)
+
+
+OTHER = {"mu": 9.0, "alpha": 9.0, "server_lr": 9.0, "p": 9, "normalize": False, "steps": 9, "stage2_lr": 9.0}
+OTHER |= {"ridge": 9.0, "d": 9}
+
+
+@pytest.mark.parametrize(("method", "stage2"), [*((name, "ridge") for name in METHODS), *(("tct", s) for s in STAGE2)])
+def test_settings_that_are_not_read_change_nothing_and_the_others_do(method: str, stage2: str) -> None:
+    config = RunConfig.of(method=method, stage2=stage2)
+    for name, value in OTHER.items():
+        changed = replace(config, **{name: value})
+        unchanged = changed._estimator("linear") == config._estimator("linear")
+        assert unchanged == (name in changed.unread()), name
 
 
 def test_an_unknown_setting_is_named_with_the_one_that_was_meant(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from fedtct.cli.run import Config, Json, Out, Resume
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
-from fedtct.runs.config import OWN, RunConfig, as_value, read_toml
+from fedtct.runs.config import OWN, RunConfig, as_value, read_toml, warn_of_unread
 from fedtct.runs.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def compare(
             split = as_value("split", shared.get("split", OWN if shared.get("data") else SPLIT))
         methods, seeds = METHODS if methods is None else methods, SEEDS if seeds is None else seeds
         plan = comparison(words(methods), words(split), numbers(seeds), shared)
+        warn_of_unread(plan.runs.values(), settings)
         first = next(iter(plan.runs.values()))
         path = out or next_free(Path("runs") / f"compare-{first.dataset}")
         carry_out(plan, path, False, screen, json)

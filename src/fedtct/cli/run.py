@@ -12,7 +12,7 @@ from fedtct.cli.plots import look_at_run, report_on
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
-from fedtct.runs.config import RunConfig, read_toml
+from fedtct.runs.config import RunConfig, read_toml, warn_of_unread
 
 if TYPE_CHECKING:
     from fedtct.runs.choose import Choice
@@ -64,9 +64,11 @@ def run(
             if engine != "local":
                 raise FedtctError("--engine flower runs one configuration: give a single lr")
             first = RunConfig.of(**given | {"lr": rates[0]})
+            warn_of_unread([first], settings)
             _choose(first, rates, out or next_free(default_folder(first)), screen, json)
             return
         chosen = RunConfig.of(**given)
+        warn_of_unread([chosen], settings)
         path = out or next_free(default_folder(chosen))
         _execute(_folders(engine).create(path, chosen, screen.watch(chosen.method, chosen)), screen, json, engine)
 

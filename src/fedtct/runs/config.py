@@ -6,7 +6,8 @@ import difflib
 import json
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,6 +196,22 @@ class RunConfig:
             f"{self.noise:.3g} times the sensitivity"
         )
 
+    def unread(self) -> dict[str, str]:
+        """The settings that this run takes no notice of, with what they are for."""
+        stage2 = self.stage2 if self.method == "tct" else ""
+        purposes = (
+            ("method fedprox", self.method == "fedprox", ("mu",)),
+            ("method feddyn", self.method == "feddyn", ("alpha",)),
+            ("method fedadam", self.method == "fedadam", ("server_lr",)),
+            ("method tct", bool(stage2), ("p", "normalize", "stage2")),
+            ("stage 2 by scaffold or fedavg", stage2 in ("scaffold", "fedavg"), ("steps",)),
+            ("stage 2 in many rounds", stage2 not in ("", "ridge"), ("stage2_lr",)),
+            ("stage 2 by ridge", stage2 == "ridge", ("ridge", "d")),
+            (f"fewer features than ridge's d, {self.d}", stage2 != "ridge" or self.p < self.d, ("p",)),
+            ("differential privacy, with epsilon", self.epsilon > 0, ("delta", "clip")),
+        )
+        return {name: purpose for purpose, served, names in purposes if not served for name in names}
+
     def _check(self) -> None:
         """Refuse what cannot work, before anything is loaded; the estimators check what is theirs."""
         from fedtct.data import DATASETS
@@ -212,6 +229,9 @@ class RunConfig:
         else:
             _one_of("dataset", self.dataset, list(DATASETS))
             check_split(self.split)
+            for name in ("target", "task", "test", "image_size"):
+                if getattr(self, name) != SETTINGS[name].default:
+                    raise FedtctError(f"{name} is for your own data: give that, with data, or leave {name} out")
         for name, least in {"silos": 1, "limit": 0, "patience": 0, "seed": 0}.items():
             if getattr(self, name) < least:
                 raise FedtctError(f"{name} must be at least {least}, it is {getattr(self, name)}")
@@ -254,6 +274,15 @@ class RunConfig:
         """Whether a choice is made that needs held-out samples in every silo."""
         chooses = self.method == "tct" and self.stage2 == "ridge" and self.ridge == "holdout"
         return bool(self.patience) or chooses
+
+
+def warn_of_unread(configs: Iterable[RunConfig], typed: Iterable[str]) -> None:
+    """Say so if somebody typed a setting that none of the runs reads: what it was to change stays as it is."""
+    unread = [config.unread() for config in configs]
+    for name in typed:
+        if all(name in found for found in unread):
+            flag = "--" + name.replace("_", "-")
+            warnings.warn(f"{flag} is for {unread[0][name]}: nothing here reads it", stacklevel=2)
 
 
 def own_data(given: dict[str, Any]) -> dict[str, Any]:
