@@ -112,6 +112,14 @@ def test_files_that_hold_objects_or_other_names_are_refused(tmp_path):
             silo(tmp_path, f'data = "{name}.npz"').load()
 
 
+def test_a_silo_that_could_not_work_is_refused_before_it_takes_part(tmp_path):
+    with pytest.raises(FedtctError, match="unknown device 'gpu'"):
+        silo(tmp_path, 'data = "x.npz"\ndevice = "gpu"').load()
+    (tmp_path / "taken").touch()
+    with pytest.raises(FedtctError, match="is not a folder one may write to"):
+        silo(tmp_path, 'data = "x.npz"\ncache = "taken/cache"').load()
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -120,6 +128,8 @@ def test_files_that_hold_objects_or_other_names_are_refused(tmp_path):
         ('name = "a b"\ndata = "x.npz"', "letters, digits"),
         ('name = "a"\ndata = 3', "data must not be 3"),
         ('name = "a"\ndata = "x"\nhold = 1', "unknown setting 'hold'"),
+        ('name = "a"\ndata = "x"\ncache_gb = -4', "cache_gb must be positive"),
+        ('name = "a"\ndata = "x"\nimage_size = [8]', "image_size must be"),
         ("name = ", "not valid TOML"),
     ],
 )

@@ -11,8 +11,10 @@ from typing import Any
 
 from fedtct.data.sources import TASKS, read_samples
 from fedtct.errors import FedtctError
+from fedtct.federation import pick_device
 from fedtct.importing import import_function, is_function_name
 from fedtct.runs.config import HOLDOUT, parse_toml
+from fedtct.runs.folder import check_place
 from fedtct.silo import Silo
 
 SECRET, SECRET_BYTES = "noise.key", 32
@@ -42,6 +44,10 @@ class SiloConfig:
             raise FedtctError(f"a silo's name is of letters, digits, - and _: '{self.name}' is not")
         if self.task not in TASKS:
             raise FedtctError(f"unknown task '{self.task}'. Known: {', '.join(TASKS)}")
+        if not self.cache_gb > 0:
+            raise FedtctError(f"cache_gb must be positive, it is {self.cache_gb:g}")
+        if self.image_size and (len(self.image_size) != 2 or not all(_is_size(n) for n in self.image_size)):
+            raise FedtctError(f"image_size must be [height, width], it is {list(self.image_size)}")
 
     @classmethod
     def read(cls, path: str | Path) -> "SiloConfig":
@@ -83,7 +89,10 @@ class SiloConfig:
         return secret
 
     def load(self) -> Silo:
-        """The silo with its data."""
+        """The silo with its data; refused where it could not work with it."""
+        pick_device(self.device)
+        for place in (self.folder, self.path(self.cache)):
+            check_place(place)
         try:
             x, y = self._samples()
             return Silo(x, y, holdout=self.holdout, name=self.name)
@@ -111,6 +120,10 @@ class SiloConfig:
     def _check_classes(self, folder: Path) -> None:
         if unknown := sorted(f.name for f in folder.iterdir() if f.is_dir() and f.name not in self.classes):
             raise FedtctError(f"{folder / unknown[0]} is no class that silo.toml names")
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _make_secret(file: Path) -> None:
