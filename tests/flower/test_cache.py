@@ -6,7 +6,9 @@ import time
 
 import pytest
 import torch
+from safetensors import SafetensorError
 
+from fedtct.deploy import cache as module
 from fedtct.deploy.cache import RunCache, drop_old_runs
 from fedtct.errors import FedtctError
 
@@ -97,3 +99,14 @@ def test_runs_that_are_long_gone_are_removed_and_a_run_that_ends_leaves_nothing(
     assert {folder.name for folder in tmp_path.iterdir()} == {"run"}
     cache.forget()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_that_is_full_is_told_of_in_words(tmp_path, monkeypatch):
+    def full(tensors, file, metadata):
+        file.touch()
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(module, "save_file", full)
+    with pytest.raises(FedtctError, match="the silo's cache cannot be written to"):
+        RunCache(tmp_path, "run", LIMIT).remember(0, memory(1), -1)
+    assert not list((tmp_path / "run").iterdir())

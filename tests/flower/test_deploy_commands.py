@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -71,6 +72,17 @@ def test_an_app_folder_that_is_there_is_to_be_edited(tmp_path, capsys):
     app = make_app(tmp_path / "app")
     assert main(["deploy", "init", str(app)]) == 2
     assert capsys.readouterr().err == f"fedtct: {app} exists: edit {app / RUN}, or give another folder\n"
+
+
+def test_an_app_folder_that_a_full_disk_does_not_take_is_not_left_in_parts(tmp_path, monkeypatch, capsys):
+    def full(*words, **more):
+        (tmp_path / "app" / "fedtct_app").mkdir(parents=True)
+        raise shutil.Error([("from", "to", "No space left on device")])
+
+    monkeypatch.setattr(shutil, "copytree", full)
+    assert main(["deploy", "init", str(tmp_path / "app")]) == 2
+    assert capsys.readouterr().err == f"fedtct: {tmp_path / 'app'} cannot be made: No space left on device\n"
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_a_server_a_run_is_refused_in_a_line_that_says_how_to_start_one(tmp_path, capsys):

@@ -1,6 +1,7 @@
 """Keys and certificates: what they hold, who can read them, and that a TLS client believes them."""
 
 import datetime as dt
+import errno
 import shutil
 import socket
 import ssl
@@ -11,6 +12,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
+from fedtct.deploy import keys
 from fedtct.deploy.keys import make_keys, renew_server
 from fedtct.deploy.local import LocalDeployment
 from fedtct.deploy.silo_config import SiloConfig
@@ -126,3 +128,33 @@ def test_bad_names_and_addresses_are_refused(silos, server, tmp_path):
     with pytest.raises(FedtctError):
         make_keys(tmp_path, silos, server)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("files", range(10))
+def test_keys_that_a_full_disk_did_not_take_are_made_by_the_same_command_again(files, tmp_path, monkeypatch):
+    write, left = keys._write, iter(range(files))
+
+    def full(path, content, mode):
+        if next(left, None) is None:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return write(path, content, mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(keys, "_write", full)
+        with pytest.raises(OSError, match="No space"):
+            make_keys(tmp_path, ["a"], "127.0.0.1:8000")
+    make_keys(tmp_path, ["a"], "127.0.0.1:8000")
+    private = load_ssh_private_key((tmp_path / "a" / "a.key").read_bytes(), None)
+    assert private.public_key() == load_ssh_public_key((tmp_path / "server" / "silos" / "a.pub").read_bytes())
+    ca, server = (
+        x509.load_pem_x509_certificate((tmp_path / "server" / f"{n}.crt").read_bytes()) for n in ("ca", "server")
+    )
+    server.verify_directly_issued_by(ca)
+    assert (tmp_path / "a" / "ca.crt").read_bytes() == (tmp_path / "server" / "ca.crt").read_bytes()
+
+
+def test_a_damaged_ca_is_told_in_words(tmp_path):
+    make_keys(tmp_path, ["a"], "127.0.0.1:8000")
+    (tmp_path / "ca.key").write_bytes(b"")
+    with pytest.raises(FedtctError, match=r"ca.crt or ca.key is damaged"):
+        renew_server(tmp_path)

@@ -90,3 +90,9 @@ def test_a_silo_that_flower_knows_longer_than_we_do_is_let_in_and_cannot_be_let_
     (server / "silos" / "a.pub").unlink()
     with pytest.raises(FedtctError, match=r"a could not be removed: stop the server, delete .*superlink.db"):
         start(server)
+
+
+def test_a_public_key_that_is_cut_off_is_named(server, flower):
+    (server / "silos" / "a.pub").write_text("")
+    with pytest.raises(FedtctError, match=r"a\.pub is no public key"):
+        start(server)

@@ -1,5 +1,6 @@
 """Run folders: what is in them, and that nothing in them is lost."""
 
+import errno
 import json
 import math
 import warnings
@@ -20,7 +21,7 @@ from fedtct.runs.checkpoint import flatten, read_checkpoint, rows_at, unflatten,
 from fedtct.runs.config import RunConfig
 from fedtct.runs.environment import git_commit
 from fedtct.runs.execute import execute, prepare
-from fedtct.runs.folder import RunFolder, from_line, strict, to_line
+from fedtct.runs.folder import RunFolder, from_line, strict, to_line, write_text
 from fedtct.runs.summary import Summary, final_row
 from fedtct.runs.watcher import Watcher
 
@@ -252,3 +253,18 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(tmp_path, mon
     assert "make room and resume" in str(raised.value)
     assert read_checkpoint(path, torch.device("cpu")).round == 1
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_of_a_file_that_a_full_disk_does_not_take_nothing_is_left_and_its_name_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_text(tmp_path / "a", "before")
+
+    def full(self: Path, *words: Any, **more: Any) -> None:
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path / 'a'}'"):
+        write_text(tmp_path / "a", "after")
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("a", "before")]

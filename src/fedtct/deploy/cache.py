@@ -4,7 +4,6 @@ Files are safetensors with a checksum, replaced whole. What cannot be read, or i
 there, and is built again.
 """
 
-import os
 import shutil
 import time
 import zlib
@@ -17,6 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fedtct.errors import FedtctError
+from fedtct.runs.whole import replacing
 from fedtct.training import Memory
 
 FEATURES, CHECKSUM = "features.safetensors", "checksum"
@@ -72,11 +72,15 @@ class RunCache:
     def _write(self, path: Path, tensors: Mapping[str, Tensor], which: Mapping[str, str]) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._make_room(sum(tensor.nbytes for tensor in tensors.values()))
-        half = path.with_name(path.name + ".half")
         # Clones, because safetensors refuses tensors that share memory.
         parts = {name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
-        save_file(parts, half, metadata=dict(which) | {CHECKSUM: _checksum(parts, which)})
-        os.replace(half, path)
+        try:
+            with replacing(path) as half:
+                save_file(parts, half, metadata=dict(which) | {CHECKSUM: _checksum(parts, which)})
+        except SafetensorError as error:  # it says so of a full disk, too
+            raise FedtctError(
+                f"the silo's cache cannot be written to, in {self.root}: is the disk full?", error
+            ) from error
 
     def _make_room(self, size: int) -> None:
         """Drop runs that are long gone, then the oldest, until there is room."""

@@ -19,6 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedtct.errors import FedtctError
 from fedtct.runs.config import HOLDOUT
+from fedtct.runs.whole import replacing
 
 CA_DAYS, SERVER_DAYS = 5 * 365, 398
 THIS_MACHINE = "127.0.0.1:8000"
@@ -101,16 +102,19 @@ def _make_ca(folder: Path) -> list[Path]:
         .add_extension(_usage(sign_certificates=True), critical=True)
         .sign(key, hashes.SHA256())
     )
-    return [
-        _write(folder / "ca.key", _pem(key), PRIVATE),
+    return [  # keys come last: without one, whatever else was written is made anew
         _write(folder / "ca.crt", certificate.public_bytes(serialization.Encoding.PEM), PUBLIC),
+        _write(folder / "ca.key", _pem(key), PRIVATE),
     ]
 
 
 def _make_server(folder: Path, address: str) -> list[Path]:
     host, _ = split_address(address)
-    ca = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
-    ca_key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+    try:
+        ca = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
+        ca_key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
+    except ValueError as error:
+        raise FedtctError(f"{folder}: ca.crt or ca.key is damaged: put back a copy, or make all keys anew") from error
     assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
     # The server's own processes reach it on this machine.
@@ -128,10 +132,10 @@ def _make_server(folder: Path, address: str) -> list[Path]:
     )
     server = folder / "server"
     return [
-        _write(server / "server.key", _pem(key), PRIVATE),
         _write(server / "server.crt", certificate.public_bytes(serialization.Encoding.PEM), PUBLIC),
         _write(server / "ca.crt", (folder / "ca.crt").read_bytes(), PUBLIC),
         _write(server / "address", f"{address}\n".encode(), PUBLIC),
+        _write(server / "server.key", _pem(key), PRIVATE),
     ]
 
 
@@ -144,10 +148,10 @@ def _make_silo(folder: Path, name: str, server: str) -> list[Path]:
     told = {"name": name, "server": server, "key": f"{name}.key", "holdout": HOLDOUT}
     text = SILO_TOML.format(**{setting: json.dumps(value) for setting, value in told.items()})
     return [
-        _write(folder / name / f"{name}.key", private, PRIVATE),
         _write(folder / name / "ca.crt", (folder / "ca.crt").read_bytes(), PUBLIC),
         _write(folder / name / "silo.toml", text.encode(), PUBLIC),
         _write(folder / "server" / "silos" / f"{name}.pub", public + b"\n", PUBLIC),
+        _write(folder / name / f"{name}.key", private, PRIVATE),
     ]
 
 
@@ -197,8 +201,9 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 def _write(path: Path, content: bytes, mode: int) -> Path:
     """A file that is never readable by others, not even for a moment, if it is private."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    path.chmod(mode)
+    with replacing(path) as half:
+        half.unlink(missing_ok=True)
+        with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(content)
+        half.chmod(mode)
     return path

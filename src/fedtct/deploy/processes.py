@@ -156,7 +156,10 @@ def _write_known(server: Path, known: dict[str, list[str]]) -> None:
 
 
 def _mark(public: Path) -> str:
-    return public.read_text(encoding="utf-8").split()[1][-40:]
+    words = public.read_text(encoding="utf-8", errors="replace").split()
+    if len(words) < 2 or not words[0].startswith("ecdsa-"):
+        raise FedtctError(f"{public} is no public key that fedtct deploy keys made: put it back, or delete it")
+    return words[1][-40:]
 
 
 def submit(server: Path, app: Path, settings: Mapping[str, str]) -> list[str]:

@@ -1,7 +1,6 @@
 """Checkpoints as files: tensors as safetensors, plain numbers in the header, replaced whole or not at all."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +14,7 @@ from torch import Tensor
 from fedtct.errors import FedtctError
 from fedtct.federation import Cost
 from fedtct.history import Checkpoint
+from fedtct.runs.whole import replacing
 
 HEADER = "checkpoint"
 DOT = "."  # between the names of nested values; silos' own names have slashes
@@ -32,15 +32,13 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint, rows: int) -> None:
         "cost": asdict(checkpoint.cost),
         "plain": {k: v for k, v in values.items() if not isinstance(v, Tensor)},
     }
-    half = path.with_name(path.name + ".half")
     try:
-        save_file(tensors, half, metadata={HEADER: json.dumps(header, allow_nan=False)})
+        with replacing(path) as half:
+            save_file(tensors, half, metadata={HEADER: json.dumps(header, allow_nan=False)})
     except SafetensorError as error:  # it says so of a full disk, too
-        half.unlink(missing_ok=True)
         raise FedtctError(
             f"cannot write {path}; what was saved before is whole: make room and resume", error
         ) from error
-    os.replace(half, path)
 
 
 def read_checkpoint(path: Path, device: torch.device) -> Checkpoint:

@@ -15,6 +15,7 @@ from fedtct.runs.config import OWN, OWN_DEFAULTS, RunConfig, as_value
 from fedtct.runs.folder import RunFolder, write_json
 from fedtct.runs.plan import Plan
 from fedtct.runs.summary import Summary
+from fedtct.runs.whole import replacing
 
 
 def comparison(
@@ -134,9 +135,7 @@ def write_comparison(runs: Mapping[str, RunFolder], folder: str | Path) -> list[
 
 def _write_csv(path: Path, lines: Sequence[Line]) -> None:
     rows = [line.as_dict() for line in lines]
-    half = path.with_name(path.name + ".half")
-    with half.open("w", newline="", encoding="utf-8") as file:
+    with replacing(path) as half, half.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    half.replace(path)

@@ -23,6 +23,7 @@ from fedtct.runs.config import RunConfig, read_toml
 from fedtct.runs.environment import environment
 from fedtct.runs.lock import hold, release
 from fedtct.runs.watcher import Watcher
+from fedtct.runs.whole import replacing
 
 CONFIG, METRICS, ENVIRONMENT = "config.toml", "metrics.jsonl", "environment.json"
 AGREEMENT, CHECKPOINTS, MODEL, FINDINGS = "agreement.json", "checkpoints", "model", "findings"
@@ -288,6 +289,5 @@ def read_json(path: Path) -> Any:
 
 def write_text(path: Path, text: str) -> None:
     """Text, whole or not at all."""
-    half = path.with_name(path.name + ".half")
-    half.write_text(text, encoding="utf-8")
-    half.replace(path)
+    with replacing(path) as half:
+        half.write_text(text, encoding="utf-8")

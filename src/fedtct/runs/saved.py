@@ -16,6 +16,7 @@ from fedtct.importing import import_function, is_function_name
 from fedtct.runs.config import read_toml
 from fedtct.runs.folder import CONFIG, MODEL, RunFolder, free_file
 from fedtct.runs.summary import SILO_SAMPLES, SiloRatings, Summary, final_row
+from fedtct.runs.whole import replacing
 from fedtct.tasks import Regression
 
 CARD, TARGET = "model_card", "target"
@@ -62,9 +63,8 @@ class Saved(NamedTuple):
     def export(self, file: Path) -> str:
         """Write one file with everything; returns the card."""
         card = self.card or write_card(self, file.name)
-        half = free_file(file).with_name(f"{file.name}.half")
-        self.model.export(half, **{CARD: card, TARGET: self.target})
-        half.replace(file)
+        with replacing(free_file(file)) as half:
+            self.model.export(half, **{CARD: card, TARGET: self.target})
         return card
 
 
