@@ -139,6 +139,11 @@ def _as_before(record: Finding, told: Replies, num_classes: int | None) -> Agree
     for name, silo in zip(told.cost.silos, told.messages, strict=False):
         if reason := misfit(silo, agreed.inputs, agreed.task, agreed.outputs):
             raise FedtctError(f"{name} cannot go on with this run: {reason}. Give it the data the run was begun with.")
+        if (before := agreed.silos.get(name, silo["n"])) != silo["n"]:
+            warnings.warn(
+                f"{name} trains on {silo['n']} samples, {before} when the run was begun: it goes on with other data",
+                stacklevel=2,
+            )
     return agreed
 
 

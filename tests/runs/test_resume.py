@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedtct.history import Checkpoint, Row
@@ -140,3 +141,19 @@ def test_a_process_that_is_killed_by_the_system_can_be_resumed(tmp_path: Path) -
     assert not (tmp_path / "stopped" / "model").exists()
     assert fedtct("--resume", "stopped").wait(120) == 0
     assert outcome(tmp_path / "stopped") == outcome(tmp_path / "whole")
+
+
+def test_a_run_that_goes_on_with_other_data_says_so(tmp_path: Path) -> None:
+    def write(samples: int) -> None:
+        (tmp_path / "silos").mkdir(exist_ok=True)
+        np.savez(tmp_path / "silos" / "north.npz", x=np.eye(samples, 5), y=np.arange(samples) % 2)
+
+    write(20)
+    config = RunConfig.of(data=str(tmp_path / "silos"), method="fedavg", rounds=2)
+    doomed = Doomed.create(tmp_path / "a", config)
+    doomed.left = 4
+    with pytest.raises(Stop):
+        run(doomed)
+    write(10)
+    with pytest.warns(UserWarning, match="north trains on 8 samples, 16 when the run was begun"):
+        execute(RunFolder.resume(tmp_path / "a"))
