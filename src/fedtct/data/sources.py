@@ -110,6 +110,8 @@ def _without_row_numbers(table: pd.DataFrame) -> pd.DataFrame:
 
 def load_npz(path: Path, *names: str) -> list[Any]:
     """Arrays of a file; nothing in it can run."""
+    if path.is_file() and path.suffix.lower() != ".npz":
+        raise FedtctError(f"{path} is no .npz, .csv or .parquet file, nor a folder of images: save it as one of these")
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return [arrays[name] for name in names]
