@@ -163,6 +163,7 @@ def run(
     from fedtct.deploy import processes
     from fedtct.deploy.app_folder import RUN
     from fedtct.deploy.server_app import read_run
+    from fedtct.runs.folder import CONFIG
 
     if dry_run:
         _dry_run(app, like, shape, classes)
@@ -183,6 +184,8 @@ def run(
         watcher = screen.watch(config.method, config)
         finished = processes.follow(command, server / "flwr", screen.say, watcher)
     if not finished:
+        if (folder / CONFIG).is_file():
+            screen.say(f"fedtct: go on with `{again}`")
         raise typer.Exit(1)
     _print_result(folder)
 

@@ -221,7 +221,7 @@ def _ending_with_this_process() -> Callable[[], object] | None:
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None).prctl
-    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # told to end, a server waits for whoever listens to it
 
 
 def attend(process: "subprocess.Popen[bytes]") -> int:
