@@ -140,7 +140,15 @@ def test_numbers_and_axes_as_people_write_them() -> None:
     assert ACCURACY.text(0.9667) == "96.7 %"
     assert [ACCURACY.difference(v) for v in (0.0123, -0.5, -0.00001, None)] == ["+1.2", "−50.0", "0.0", "–"]
     assert R2.text(-0.25) == "−0.250"
-    for values in ([0.9, 1.1], [3.0, 40.0], [1e-6, 1e6], [5.0], [None, 0.0, -1.0], [2.3, 2.31]):
+    for values in (
+        [0.9, 1.1],
+        [3.0, 40.0],
+        [1e-6, 1e6],
+        [5.0],
+        [None, 0.0, -1.0],
+        [2.3, 2.31],
+        [2.0, float("inf"), float("nan")],
+    ):
         axis = logarithmic(values)
         low, high = (10**end for end in axis["range"])
         assert 2 <= sum(low <= mark <= high for mark in axis["tickvals"]) <= 9

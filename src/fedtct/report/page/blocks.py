@@ -7,7 +7,7 @@ trace that belongs to a method says so, and is hidden when the method is switche
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from math import ceil, floor, log10
+from math import ceil, floor, inf, log10
 from typing import Any, ClassVar
 
 from fedtct.report.page.tasks import Method, Task
@@ -134,7 +134,7 @@ def downwards(axis: Trace) -> Trace:
 
 def logarithmic(values: Iterable[float | None], title: str = "") -> Trace:
     """A logarithmic axis for these values, with numbers as people write them at the ticks."""
-    positive = [value for value in values if value is not None and value > 0] or [1.0]
+    positive = [value for value in values if value is not None and 0 < value < inf] or [1.0]
     low, high = log10(min(positive)), log10(max(positive))
     margin = max(0.05 * (high - low), 0.03)
     marks = _marks(low - margin, high + margin)
