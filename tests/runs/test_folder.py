@@ -174,6 +174,20 @@ def test_another_configuration_is_refused_by_name(tmp_path: Path) -> None:
         RunFolder.resume(tmp_path / "a", {"lr": "0.5", "silos": "3", "seed": 1})
 
 
+def test_a_step_size_that_stage_2_refuses_does_not_cost_stage_1(tmp_path: Path) -> None:
+    config = RunConfig.of(**SMALL | {"method": "tct", "rounds": (1, 1), "p": 100, "steps": 10, "stage2_lr": 1e9})
+    with pytest.raises(FedtctError, match="stage 2 diverges"):
+        execute(RunFolder.create(tmp_path / "a", config))
+    with pytest.raises(FedtctError, match="another configuration: lr is"):
+        RunFolder.resume(tmp_path / "a", {"lr": 0.5, "stage2_lr": "auto"})
+    goes_on = RunFolder.resume(tmp_path / "a", {"stage2_lr": "auto"})
+    assert [row.stage for row in goes_on.history] == ["stage1", "stage1", "convexify", "convexify"]
+    execute(goes_on)
+    assert RunFolder.read(tmp_path / "a").config.stage2_lr == "auto"
+    with pytest.raises(FedtctError, match="another configuration: stage2_lr is"):
+        RunFolder.resume(tmp_path / "a", {"stage2_lr": 0.1})
+
+
 def test_a_limit_is_a_seeded_subset() -> None:
     def samples(**more: Any) -> set[bytes]:
         silos = prepare(RunConfig.of(**SMALL | more)).silos

@@ -127,6 +127,12 @@ def test_a_choice_needs_something_to_choose_by_and_from() -> None:
         candidates(small(holdout=0.1, epsilon=8.0), "lr", [0.1, 0.2])
 
 
+def test_a_choice_by_nothing_is_refused_before_any_run(tmp_path: Path) -> None:
+    with pytest.raises(FedtctError, match=r"no silo has enough samples to hold out 0\.001 of them"):
+        choose(candidates(small(holdout=0.001), "lr", [0.1, 0.2]), tmp_path / "c")
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_choice_between_runs_of_which_none_is_rated_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Summary, "rating", lambda self, of: float("nan"))
     with pytest.raises(FedtctError, match=r"none of lr-0\.1, lr-0\.2 can be chosen: every run diverged"):

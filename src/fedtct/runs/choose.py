@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from fedtct.errors import FedtctError
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import Look
+from fedtct.runs.execute import Look, prepare
 from fedtct.runs.folder import RunFolder, write_json
 from fedtct.runs.plan import Plan, Watch
 from fedtct.runs.summary import Summary
@@ -44,6 +44,9 @@ def choose(
 
     ``choice.json`` in the folder tells which run that is.
     """
+    first = next(iter(plan.runs.values()))  # all have the same data
+    if not any(len(silo.held_y) for silo in prepare(first).silos):
+        raise FedtctError(f"no silo has enough samples to hold out {first.holdout:g} of them: use a larger holdout")
     runs = plan.execute(folder, resume=resume, watch=watch, look=look)
     summaries = {name: Summary.of(run) for name, run in runs.items()}
     ratings = {name: _number(summary.rating("holdout")) for name, summary in summaries.items()}

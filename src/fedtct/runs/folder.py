@@ -204,8 +204,12 @@ class RunFolder(Journal):
 
 
 def check_same(path: Path, config: RunConfig, given: Mapping[str, Any]) -> None:
-    """Refuse settings that are not those of the run at a path."""
-    if different := config.differences(given):
+    """Refuse settings that are not those of the run at a path, but for how stage 2 steps before it has taken any.
+
+    A step size that it refused would otherwise cost all of stage 1.
+    """
+    open_to_change = () if (path / CHECKPOINTS / "stage2.safetensors").is_file() else ("stage2_lr", "steps")
+    if different := [name for name in config.differences(given) if name not in open_to_change]:
         pairs = (f"{name} is {getattr(config, name)!r} there, {given[name]!r} here" for name in different)
         raise FedtctError(f"{path} is a run with another configuration: {'; '.join(pairs)}")
 
