@@ -135,6 +135,23 @@ def test_what_cannot_be_read(tmp_path):
         silo_paths(tmp_path / "nothing")
 
 
+def test_folders_keep_all_of_their_names(tmp_path):
+    for name in ("st.john", "st.mary"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "st.anne.csv").touch()
+    assert list(silo_paths(tmp_path)) == ["st.anne", "st.john", "st.mary"]
+
+
+def test_images_in_grey_and_in_colour_and_hidden_files_among_them(tmp_path):
+    (tmp_path / "cat").mkdir()
+    Image.new("RGB", (4, 4)).save(tmp_path / "cat" / "0.png")
+    (tmp_path / "cat" / "._0.png").write_bytes(b"what a Mac leaves")
+    assert read_samples(tmp_path)[0].shape == (1, 3, 4, 4)
+    Image.new("L", (4, 4)).save(tmp_path / "cat" / "1.png")
+    with pytest.raises(FedtctError, match="all of them in grey, or all in colour"):
+        read_samples(tmp_path, image_size=(4, 4))
+
+
 @pytest.mark.parametrize("kind", [np.uint16, np.int32, np.float32])
 def test_images_of_more_than_8_bits_are_refused_rather_than_cut(kind, tmp_path):
     (tmp_path / "cat").mkdir()

@@ -35,9 +35,10 @@ def silo_paths(folder: Path) -> dict[str, Path]:
         if not (path.is_dir() or path.suffix.lower() in (".npz", *TABLES)):
             warnings.warn(f"{path} is taken for no silo: it is no .npz, .csv or .parquet file", stacklevel=2)
             continue
-        if path.stem in found:
-            raise FedtctError(f"{path} and {found[path.stem]} would be silos of the same name: rename one of them")
-        found[path.stem] = path
+        name = path.name if path.is_dir() else path.stem  # folders may have dots in their names
+        if name in found:
+            raise FedtctError(f"{path} and {found[name]} would be silos of the same name: rename one of them")
+        found[name] = path
     if not found:
         raise FedtctError(f"{folder} holds no silos: it needs .npz, .csv or .parquet files, or folders of images")
     return found
@@ -127,7 +128,7 @@ def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]
     """Images of a folder and of its folders as pixels (N, C, H, W), and their files, in order of their names."""
     from PIL import Image, UnidentifiedImageError
 
-    files = [file for file in sorted(folder.rglob("*")) if file.suffix.lower() in IMAGES]
+    files = [file for file in sorted(folder.rglob("*")) if file.suffix.lower() in IMAGES and file.name[0] != "."]
     if not files:
         raise FedtctError(f"there are no images in {folder}: it needs a folder for each class")
     pixels = []
@@ -145,7 +146,9 @@ def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]
         except (OSError, UnidentifiedImageError) as error:
             raise FedtctError(f"{file} cannot be read as an image", error) from error
         if pixels[-1].shape != pixels[0].shape:
-            raise FedtctError(f"{file} has shape {pixels[-1].shape}, others {pixels[0].shape}: set image_size")
+            alike = pixels[-1].shape[0] == pixels[0].shape[0]
+            todo = "set image_size" if alike else "save all of them in grey, or all in colour"
+            raise FedtctError(f"{file} has shape {pixels[-1].shape}, others {pixels[0].shape}: {todo}")
     return np.stack(pixels), files
 
 
