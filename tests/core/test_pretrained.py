@@ -70,6 +70,18 @@ def test_a_model_from_imagenet_weights_is_saved_with_its_stem(imagenet_file, tmp
     assert torch.equal(loaded.scores(images()), model.scores(images()))
 
 
+def test_images_that_are_small_for_imagenet_weights_are_scaled_up(imagenet_state):
+    module = ResNet18(3, 1000, batch_norm, stem="imagenet").eval()
+    module.load_state_dict(imagenet_state)
+    x = images()[:2, :, :, 2:].float()
+    large = nn.functional.interpolate(x, size=(146, 128), mode="bilinear")
+    with torch.no_grad():
+        scaled, as_it_is = module(x), module(large)
+        module.least = 1
+        assert torch.equal(as_it_is, module(large))
+    assert torch.equal(scaled, as_it_is)
+
+
 def test_without_a_file_the_stem_is_that_for_small_images():
     module = Session.open(image_silos(), "resnet18-bn").network.module
     assert module.conv1.kernel_size == (3, 3)

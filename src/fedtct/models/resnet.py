@@ -3,6 +3,9 @@
 from collections.abc import Callable
 
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+IMAGENET_LEAST = 128  # pixels: weights that were trained on 224 see little in much smaller images
 
 Norm = Callable[[int], nn.Module]
 
@@ -42,12 +45,12 @@ class ResNet18(nn.Module):
     """Eighteen layers in four stages of two blocks.
 
     ``stem="small"`` (3×3, no pooling) suits 32×32 images; ``stem="imagenet"`` (7×7, stride 2, pooling) is
-    the one that ImageNet weights were trained with.
+    the one that ImageNet weights were trained with: images that are small for it are scaled up first.
     """
 
     def __init__(self, channels: int, num_classes: int, norm: Norm, stem: str = "small") -> None:
         super().__init__()
-        small = stem == "small"
+        self.least = 1 if (small := stem == "small") else IMAGENET_LEAST
         self.conv1 = (
             nn.Conv2d(channels, 64, 3, padding=1, bias=False)
             if small
@@ -68,6 +71,8 @@ class ResNet18(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of a batch of images."""
+        if (shorter := min(x.shape[2:])) < self.least:
+            x = interpolate(x, size=[self.least * side // shorter for side in x.shape[2:]], mode="bilinear")
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
         logits: Tensor = self.fc(self.avgpool(x).flatten(1))
