@@ -125,6 +125,13 @@ def test_samples_unlike_those_of_training_are_refused(maker):
         model.score(images()[:0], [])
 
 
+def test_whole_numbers_are_numbers():
+    x = torch.arange(40.0).reshape(10, 4)
+    model = FedAvg("linear", rounds=0).fit([Silo(x, [0, 1] * 5)]).model
+    rows = [[1, 2, 3, 4], [5, 6, 7, 8]]
+    assert torch.equal(model.scores(rows), model.scores(torch.tensor(rows).float()))
+
+
 def test_a_folder_that_holds_no_model_is_refused(tmp_path):
     with pytest.raises(FedtctError, match="holds no saved model"):
         TangentClassifier.load(tmp_path)

@@ -115,9 +115,8 @@ def _refuse_masks(values: Any, whose: str) -> None:
 
 
 def _as_tensor(values: Any, whose: str) -> Tensor:
-    if (
-        isinstance(values, np.ndarray) and values.dtype.kind in "biuf"
-    ):  # torch takes neither views nor files as they are
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
+        # Torch takes neither views that run backwards nor what lies in a read-only file.
         double = values.dtype.kind == "f" and values.dtype.itemsize > 8
         values = np.require(values, np.float64 if double else values.dtype.newbyteorder("="), ["C", "W"])
     try:

@@ -51,6 +51,8 @@ class InputSpec:
         x: Tensor = as_inputs(samples, whose)
         if tuple(x.shape[1:]) != self.shape:
             raise FedtctError(f"{whose}: samples have shape {tuple(x.shape[1:])}, expected {self.shape}")
+        if x.dtype == torch.int64 and self.dtype.is_floating_point:
+            return x.to(self.dtype)  # bytes are not: they may be pixels that others have scaled
         if x.dtype != self.dtype:
             raise FedtctError(f"{whose}: samples are {x.dtype}, expected {self.dtype} as in training")
         return x
