@@ -186,7 +186,10 @@ class Normaliser(NamedTuple):
         typical = std.square().mean().sqrt()
         constant = (std <= CONSTANT_TO_MEAN * moments.mean.abs()) | (std <= CONSTANT_TO_TYPICAL * typical)
         if bool(constant.all()):
-            raise FedtctError("the network says the same of every sample, whatever its weights: are samples all alike?")
+            raise FedtctError(
+                "the network says the same of every sample: stage 1 went too far for it (lower its lr), "
+                "or samples are all alike"
+            )
         scale = torch.where(constant, 0.0, 1 / std)
         return cls(moments.mean.float(), scale.float())
 
