@@ -18,7 +18,8 @@ from fedtct.training.graphs import GraphTrainer
 class LocalFederation(Federation):
     """Silos of this process, on one device. Pairs (x, y) and torch Datasets are taken as silos, too.
 
-    On a GPU they train side by side. ``precision`` is that of training: "fp32", "bf16", or "auto" for bf16 on a GPU.
+    On a GPU they train side by side. ``precision`` is that of networks, trained and rated: "fp32", "bf16", or "auto"
+    for bf16 on a GPU.
     """
 
     def __init__(self, silos: Sequence[Any], device: torch.device | str = "auto", *, precision: str = "auto") -> None:
