@@ -132,7 +132,11 @@ def test_a_server_that_says_nothing_is_not_waited_for_for_ever(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_command_that_is_told_to_end_stops_its_run_and_says_how_to_go_on(number, tmp_path, monkeypatch, capsys):
+def test_a_command_that_is_told_to_end_stops_its_run_and_says_how_to_go_on(
+    number, tmp_path, monkeypatch, capsys, request
+):
+    before = signal.signal(number, signal.SIG_DFL)  # whoever started the tests may have it ignored, as nohup does
+    request.addfinalizer(lambda: signal.signal(number, before))
     submitted = []
     monkeypatch.setattr(processes, "submit", lambda server, app, settings: submitted.append(settings) or [])
     monkeypatch.setattr(processes, "follow", lambda *words: os.kill(os.getpid(), number))
