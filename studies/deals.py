@@ -8,14 +8,12 @@ A small TCT (2,000 images of Fashion-MNIST, 10 rounds of stage 1) with several s
 import argparse
 import json
 import statistics
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fedtct.runs.config import RunConfig
+from fedtct.runs.environment import environment
 from fedtct.runs.execute import execute
 from fedtct.runs.folder import RunFolder, read_rows
 
@@ -31,6 +29,7 @@ SETTINGS: dict[str, Any] = {
     "steps": 500,
     "stage2_lr": 2e-5,  # less than the paper's, which some deals do not bear
     "holdout": 0.0,
+    "device": "cpu",
 }
 SPLITS = ("classes:2", "dirichlet:0.1")
 
@@ -41,13 +40,8 @@ def main() -> None:
     arguments.add_argument("file", type=Path, nargs="?", default=Path("results/deals.json"))
     arguments.add_argument("--seeds", type=int, default=6)
     chosen = arguments.parse_args()
-    record: dict[str, Any] = {
-        "command": "python -m studies.deals",
-        "config": SETTINGS,
-        "commit": subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip(),
-        "hardware": f"{torch.get_num_threads()} cores",
-        "torch": torch.__version__,
-    }
+    where = environment("cpu") | {"command": "python -m studies.deals"}
+    record: dict[str, Any] = {"config": SETTINGS, "environment": where}
     for split in SPLITS:
         runs = record[split] = []
         for seed in range(chosen.seeds):
