@@ -186,7 +186,8 @@ class _GraphedSilo:
 @contextlib.contextmanager
 def _drawing_from(own: torch.Generator) -> Iterator[None]:
     """Dropout and its like draw from a generator of one's own for a while; what is captured then, at every replay."""
-    everybodys = torch.cuda.default_generators[own.device.index]
+    device = own.device.index
+    everybodys = torch.cuda.default_generators[torch.cuda.current_device() if device is None else device]
     before = everybodys.graphsafe_get_state()
     everybodys.graphsafe_set_state(own)
     try:
