@@ -1,6 +1,7 @@
 """The whole evaluation, end to end at scale tiny: no table and no figure can rot."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +10,9 @@ import pytest
 from fedtct.cli.paper import parts
 from fedtct.errors import FedtctError
 from fedtct.paper import runner as module
-from fedtct.paper.figures import figures
+from fedtct.paper.figures import FASHION, figures, train
 from fedtct.paper.order import by_value
-from fedtct.paper.protocol import Retrain, Tangent, Train
+from fedtct.paper.protocol import SCALES, STAGE1_IS, Retrain, Tangent, Train
 from fedtct.paper.report import write_report
 from fedtct.paper.results import Result, Results
 from fedtct.paper.runner import OutOfTime, Runner
@@ -50,6 +51,25 @@ def test_stage2_that_ends_worse_than_it_began_has_diverged(losses, diverged):
     rows += [{"stage": "stage2", "round": n} | ({} if x is None else {"train_loss": x}) for n, x in enumerate(losses)]
     record = {"top1_percent": 50.0 if losses else None, "rows": rows}
     assert Result("full", 0, record).diverged is diverged
+
+
+def test_stage_1_is_fedavg_at_another_scale(tmp_path):
+    lengths = dict.fromkeys(("stage1", "stage2", "grid", "central"), 0) | {"name": ""}
+    for tct, fedavg in STAGE1_IS.items():
+        longer, shorter = SCALES[tct], SCALES[fedavg]
+        assert replace(longer, **lengths, rounds=longer.stage1) == replace(shorter, **lengths)
+
+    split = "dirichlet:0.5"
+    fedavg, tct = train(FASHION, split), Tangent(train(FASHION, split))
+    whole = Results(ROOT / "results" / "paper").of(fedavg)[0]
+    shutil.copy(ROOT / "results" / "paper" / f"{tct.name}-full-seed0.json", tmp_path)
+    (half,) = Results(tmp_path).of(fedavg)
+    assert half.scale == "half"
+    assert half.record["rows"] == whole.record["rows"][:101]  # both were written by runs
+    assert half.accuracy() == pytest.approx(100 * whole.record["rows"][100]["test_accuracy"])
+    assert Results(tmp_path).of(replace(fedavg, rates=(0.1,)))
+    assert not Results(tmp_path).of(replace(fedavg, rates=(0.01,)))
+    assert not Results(tmp_path).of(replace(fedavg, method="fedprox"))
 
 
 def test_names_tell_runs_apart():

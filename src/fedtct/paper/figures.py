@@ -49,7 +49,7 @@ def train(
 
 def both(label: str, run: Run) -> Iterable[Curve]:
     """Training and test accuracy."""
-    return Curve(f"{label}, train", run, "train"), Curve(f"{label}, test", run)
+    return Curve(label, run, "train"), Curve(label, run)
 
 
 def _figure1() -> Figure:

@@ -1,25 +1,29 @@
 """The paper's tables and figures with our results in them, as one page and its pictures."""
 
+import itertools
+from collections import Counter
 from pathlib import Path
 
 from matplotlib.axes import Axes
 
-from fedtct.paper.figures import Figure, Panel, figures
-from fedtct.paper.results import Results
+from fedtct.paper.figures import Curve, Figure, Panel, figures
+from fedtct.paper.results import Result, Results
 from fedtct.paper.tables import TITLES, Cell, cells
 from fedtct.report.style import COLOURS, QUIET, new_figure, save
 
 PAGE, PICTURES, FINDINGS = "results.md", "images/paper", "findings.md"
 ABREAST, WIDTH, HEIGHT = 2, 6.2, 4.5  # panels in a row, and what a panel takes in inches
+BOTH = "test accuracy (dotted: training)"
 
 INTRODUCTION = """# The paper, reproduced
 
 This page is made by `fedtct paper report` from the files in `results/paper`, one a run, each with its configuration,
 seed, commit, hardware and curve by round. Numbers are top-1 test accuracy in per cent after the last round. Scale
 `full` is the paper's protocol: 10 silos, batch size 64, 5 local epochs, weight decay 1e-5, 200 rounds for baselines and
-100 + 100 for TCT. Every silo holds a tenth of its samples out; the learning rate is chosen from the paper's grid by the
-accuracy on them, after a fifth of the rounds; where it says "without a choice", the rate was given and all samples are
-trained on, as in the paper. CIFAR images are cropped and flipped, Fashion-MNIST's are not.
+100 + 100 for TCT. Scale `half` has half as many; where it is FedAvg's, these are the 100 rounds that TCT starts from.
+Every silo holds a tenth of its samples out; the learning rate is chosen from the paper's grid by the accuracy on them,
+after a fifth of the rounds; where it says "without a choice", the rate was given and all samples are trained on, as in
+the paper. CIFAR images are cropped and flipped, Fashion-MNIST's are not.
 On the GPU networks are trained and rated in bf16; tangent features and stage 2 are float32's. Nothing is ever chosen by
 the test set. In figures TCT's stage 1 is grey.
 """
@@ -44,8 +48,9 @@ def write_report(results: Results, docs: Path, findings: str = "") -> list[Path]
 
 def _progress(results: Results) -> str:
     every = cells()
-    done = sum(map(results.has_cell, every))
-    return f"{done} of {len(every)} numbers in the paper's tables have been run so far.\n"
+    scales = Counter(results.of(cell.run)[0].scale for cell in every if results.has_cell(cell))
+    smaller = "".join(f", {count} of them at scale `{scale}`" for scale, count in scales.items() if scale != "full")
+    return f"{scales.total()} of {len(every)} numbers in the paper's tables have been run so far{smaller}.\n"
 
 
 def _table(results: Results, wanted: tuple[Cell, ...]) -> str:
@@ -92,18 +97,22 @@ def _draw(results: Results, figure: Figure, folder: Path) -> list[Path]:
 
 def _accuracy(panel: Panel) -> str:
     metrics = {curve.metric for curve in panel.curves}
-    return {"train": "training accuracy", "test": "test accuracy"}[metrics.pop()] if len(metrics) == 1 else "accuracy"
+    return {"train": "training accuracy", "test": "test accuracy"}[metrics.pop()] if len(metrics) == 1 else BOTH
 
 
 def _draw_panel(results: Results, panel: Panel, axes: Axes) -> None:
-    """Every curve in a colour of its own, but for stage 1 before stage 2, which many of them share."""
-    for index, curve in enumerate(panel.curves):
-        for result in results.of(curve.run)[:1]:
-            if result.diverged:
-                continue
+    """Every run in a colour of its own, but for stage 1 before stage 2, which many of them share."""
+    lasting = {c.run: r for c in panel.curves for r in results.of(c.run)[:1] if not r.diverged}
+    colours = dict(zip(lasting, itertools.cycle(COLOURS), strict=False))
+    for curve in panel.curves:
+        if result := lasting.get(curve.run):
             before, points = result.curves(curve.metric)
-            label = curve.label if result.scale == "full" else f"{curve.label} ({result.size})"
-            style = ":" if curve.metric == "train" and "train" in curve.label else "-"
-            axes.plot(*zip(*points, strict=True), style, color=COLOURS[index % len(COLOURS)], label=label, lw=1.4)
+            dotted = curve.metric == "train" and _accuracy(panel) == BOTH
+            style, label = (":", None) if dotted else ("-", _label(curve, result))
+            axes.plot(*zip(*points, strict=True), style, color=colours[curve.run], label=label, lw=1.4)
             if before:
                 axes.plot(*zip(*before, points[0], strict=True), style, color=QUIET, lw=0.8, zorder=1)
+
+
+def _label(curve: Curve, result: Result) -> str:
+    return curve.label if result.scale == "full" else f"{curve.label} ({result.size})"

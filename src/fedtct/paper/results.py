@@ -1,13 +1,15 @@
 """Results as files: one a run, scale and seed, with configuration, commit, hardware and the curve by round."""
 
+from __future__ import annotations
+
 import json
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from fedtct.paper.protocol import SCALES, Run
+from fedtct.paper.protocol import GRID, SCALES, STAGE1_IS, Run, Tangent, Train
 from fedtct.paper.tables import Cell
 
 Points = list[tuple[int, float]]
@@ -71,6 +73,12 @@ class Result:
         rounds = first[-1][0] if first else 0
         return first, [(rounds + number, value) for number, value in second if number]
 
+    def stage1(self) -> Result:
+        """What TCT started from, as FedAvg's result at a smaller scale."""
+        rows = [row for row in self.record["rows"] if row["stage"] == "stage1"]
+        ended = {"rows": rows, "top1_percent": round(100 * rows[-1]["test_accuracy"], 2)}
+        return Result(STAGE1_IS[self.scale], self.seed, self.record | ended)
+
 
 class Found(NamedTuple):
     """What a cell of a table has come to."""
@@ -92,9 +100,16 @@ class Results:
 
     def of(self, run: Run) -> list[Result]:
         """A run's results, one a seed, at the largest scale there is."""
-        found = self._of.get(run.name, [])
+        found = self._of.get(run.name) or self._as_stage1(run)
         best = next((s for s in SCALES if any(r.scale == s for r in found)), None)
         return [result for result in found if result.scale == best]
+
+    def _as_stage1(self, run: Run) -> list[Result]:
+        """FedAvg that was run as TCT's stage 1 alone."""
+        if not isinstance(run, Train) or run.method != "fedavg":
+            return []
+        found = self._of.get(Tangent(replace(run, rates=GRID)).name, [])
+        return [r.stage1() for r in found if r.scale in STAGE1_IS and r.record["config"]["lr"] in run.rates]
 
     def of_cell(self, cell: Cell) -> Found | None:
         """What a cell has come to; none if it was not run."""
