@@ -122,6 +122,7 @@ class Classifier(ABC):
         """Write the model to a folder: tensors as safetensors, the rest as JSON."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / RECORD).unlink(missing_ok=True)  # without it there is no model: it is written last
         (folder / TENSORS).write_bytes(save(self._plain_tensors()))
         (folder / RECORD).write_text(json.dumps(self._record(), indent=2) + "\n")
 
@@ -136,8 +137,12 @@ class Classifier(ABC):
     @classmethod
     def from_bytes(cls, data: bytes, model: Model | None = None, device: torch.device | str = "auto") -> "Classifier":
         """The model that ``to_bytes`` gave."""
-        header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
-        return rebuild(json.loads(header["__metadata__"][METADATA]), load(data), model, device)
+        try:
+            header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+            record, tensors = json.loads(header["__metadata__"][METADATA]), load(data)
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise FedtctError("these bytes hold no model that fedtct exported") from error
+        return rebuild(record, tensors, model, device)
 
     def _plain_tensors(self) -> dict[str, Tensor]:
         return {name: t.detach().cpu().contiguous() for name, t in self._tensors().items()}
@@ -152,30 +157,37 @@ class Classifier(ABC):
         record, file = read_record(folder)
         if cls is not Classifier and record["kind"] != cls.kind:
             raise FedtctError(f"{folder} holds a '{record['kind']}' model, not a '{cls.kind}' one")
-        if record["model"] is None and model is None:
-            raise FedtctError(
-                f"{folder} was made from a model of your own ({record['class']}): give it to load, as model, or to a "
-                "command as --model module:function"
-            )
         try:
             tensors = load_file(file)
         except SafetensorError as error:
             raise FedtctError(f"{file} is damaged: it holds no tensors ({error})") from error
-        return rebuild(record, tensors, model, device)  # type: ignore[return-value]
+        return rebuild(record, tensors, model, device, str(folder))  # type: ignore[return-value]
 
     def _record(self) -> dict[str, Any]:
         return {"kind": self.kind} | self.spec.record() | {"temperature": self.temperature}
 
 
 def rebuild(
-    record: dict[str, Any], tensors: dict[str, Tensor], model: Model | None, device: torch.device | str
+    record: dict[str, Any],
+    tensors: dict[str, Tensor],
+    model: Model | None,
+    device: torch.device | str,
+    where: str = "what was saved",
 ) -> Classifier:
     """The model of a record and its tensors."""
-    if model is not None and not isinstance(model, str | nn.Module):
-        model = build_own(model, tuple(record["inputs"]["shape"]), record["num_classes"])
-    spec = NetworkSpec.from_record(record, model)
-    kind = next(k for k in (NetworkClassifier, TangentClassifier) if k.kind == record["kind"])
-    return kind._from(spec, tensors, record, pick_device(device))
+    kinds: dict[str, type[Classifier]] = {kind.kind: kind for kind in (NetworkClassifier, TangentClassifier)}
+    try:
+        if record["model"] is None and model is None:
+            raise FedtctError(
+                f"{where} was made from a model of your own ({record['class']}): give it to load, as model, or to a "
+                "command as --model module:function"
+            )
+        if model is not None and not isinstance(model, str | nn.Module):
+            model = build_own(model, tuple(record["inputs"]["shape"]), record["num_classes"])
+        spec = NetworkSpec.from_record(record, model)
+        return kinds[record["kind"]]._from(spec, tensors, record, pick_device(device))
+    except (KeyError, TypeError, AttributeError) as error:  # something is missing, or of a kind not known here
+        raise FedtctError(f"{where} is damaged, or of another version of fedtct", error) from error
 
 
 def read_record(path: Path) -> tuple[dict[str, Any], Path]:
@@ -183,18 +195,18 @@ def read_record(path: Path) -> tuple[dict[str, Any], Path]:
     try:
         if path.is_file():
             with safe_open(path, framework="pt") as file:
-                return _complete(json.loads(file.metadata()[METADATA])), path
+                return _kept(file.metadata()[METADATA]), path
         if (path / RECORD).is_file() and (path / TENSORS).is_file():
-            return _complete(json.loads((path / RECORD).read_text())), path / TENSORS
+            return _kept((path / RECORD).read_text()), path / TENSORS
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise FedtctError(f"{path} holds no model that fedtct saved or exported") from error
     raise FedtctError(f"{path} holds no saved model: {RECORD} and {TENSORS} must be there")
 
 
-def _complete(record: dict[str, Any]) -> dict[str, Any]:
-    """The record; a KeyError or TypeError if something is not there."""
-    for name in ("kind", "model", "inputs", "num_classes"):
-        record[name]
+def _kept(text: str) -> dict[str, Any]:
+    """A model's record; a KeyError or TypeError if it is of something else."""
+    record: dict[str, Any] = json.loads(text)
+    record["kind"]
     return record
 
 

@@ -41,8 +41,8 @@ class Session:
     network: Network  # the server's copy
     journal: Journal
     test: Test | None
-    held_out: bool = field(default=False)  # every silo holds samples out
-    private: bool = field(default=False)  # silos tell nothing about models
+    held_out: bool = False  # every silo holds samples out
+    private: bool = False  # silos tell nothing about models
     sizes: Mapping[str, int] = field(default_factory=dict)  # how many samples each silo trains on
 
     @classmethod
@@ -154,15 +154,16 @@ def check_outputs(network: Network, outputs: int, span: tuple[int, int]) -> None
     network.module.eval()
     for value in span:
         try:
-            shape = tuple(network(torch.full((1, *inputs.shape), value, dtype=inputs.dtype)).shape)
+            given: object = network(torch.full((1, *inputs.shape), value, dtype=inputs.dtype))
         except Exception as error:
             of = f" from {span[0]} to {span[1]}" if any(span) else ""
             tokens = ". Whole numbers are taken for tokens; quantities must be floats" if any(span) else ""
             raise FedtctError(
                 f"the model cannot take {inputs.dtype} samples of shape {inputs.shape}{of}: {error}{tokens}"
             ) from error
-        if shape != (1, outputs):
-            raise FedtctError(f"the model gives {shape} for one sample, not (1, {outputs}): a number for each output")
+        what = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+        if what != (1, outputs):
+            raise FedtctError(f"the model gives {what} for one sample, not (1, {outputs}): a number for each output")
 
 
 @torch.no_grad()

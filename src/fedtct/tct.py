@@ -42,11 +42,15 @@ class TCT:
     stage2: Stage2 = field(default_factory=ScaffoldRegression)
 
     def __post_init__(self) -> None:
-        for part, kind in (("stage1", Stage1), ("features", TangentFeatures), ("stage2", Stage2)):
+        for part, kind, such_as in (
+            ("stage1", Stage1, "FedAvg()"),
+            ("features", TangentFeatures, "TangentFeatures()"),
+            ("stage2", Stage2, "Ridge()"),
+        ):
             if not isinstance(given := getattr(self, part), kind):
-                raise FedtctError(
-                    f"{part} must be a {kind.__name__}, as FedAvg(), TangentFeatures(), Ridge(); not {given!r}"
-                )
+                raise FedtctError(f"{part} must be a {kind.__name__}, such as {such_as}; it is {given!r}")
+        if self.model is not None and self.stage1.model not in (None, self.model):
+            raise FedtctError("TCT has one model: give it to TCT or to its stage 1, not another to each")
         if self.stage1.pooled:
             raise FedtctError("TCT's stage 1 must be federated: Centralized is not")
         if (self.stage1.noise > 0) != (self.stage2.noise > 0):

@@ -1,5 +1,6 @@
 """A saved model predicts the same bits, and a folder that is none is refused."""
 
+import json
 from collections import OrderedDict
 from dataclasses import replace
 
@@ -141,6 +142,34 @@ def test_a_folder_that_holds_no_model_is_refused(tmp_path):
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(FedtctError, match="holds no saved model"):
         NetworkClassifier.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["kind", "head", "inputs", "num_classes", "features"])
+@pytest.mark.parametrize(
+    "change", [lambda record, name: record.pop(name), lambda record, name: record.update({name: {}})]
+)
+def test_a_model_of_another_version_is_refused(change, name, tmp_path):
+    tangent_model("mlp").save(tmp_path)
+    record = json.loads((tmp_path / "model.json").read_text())
+    change(record, name)
+    (tmp_path / "model.json").write_text(json.dumps(record))
+    with pytest.raises(FedtctError, match=r"of another version of fedtct|holds no model"):
+        Classifier.load(tmp_path)
+
+
+def test_a_model_whose_saving_was_interrupted_is_none(tmp_path, monkeypatch):
+    network_model("mlp").save(tmp_path)
+    monkeypatch.setattr(NetworkClassifier, "_record", lambda self: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        network_model("mlp").save(tmp_path)
+    with pytest.raises(FedtctError, match="holds no saved model"):
+        Classifier.load(tmp_path)
+
+
+def test_bytes_that_are_no_model_are_refused():
+    for data in (b"", b"junk", network_model("mlp").to_bytes()[:-9]):
+        with pytest.raises(FedtctError, match="these bytes hold no model"):
+            Classifier.from_bytes(data)
 
 
 def test_a_model_of_another_kind_is_refused(tmp_path):

@@ -24,6 +24,16 @@ IMAGES = torch.zeros(20, 1, 8, 8, dtype=torch.uint8)
 METHODS = [FedAvg, lambda model: tct(model, Ridge(d=5), stage1=FedAvg(rounds=1))]
 
 
+class Answers(nn.Linear):
+    """As models of other libraries, it gives a dict."""
+
+    def __init__(self):
+        super().__init__(4, 3)
+
+    def forward(self, x):
+        return {"logits": super().forward(x)}
+
+
 def with_value(value):
     x = X.clone()
     x[3, 1] = value
@@ -41,7 +51,9 @@ def with_value(value):
         (np.ma.masked_less(X.numpy(), 0.5), Y, "some values are masked"),
         (X, np.ma.masked_equal(Y.numpy(), 1), "some values are masked"),
         (X[:2], ["cat", None], "1 of 2 labels are missing or no texts"),
-        (X[:2], [["cat"], ["dog"]], "must be arrays of numbers"),
+        (X[:2], [["cat"], ["dog"]], "y must be a vector of labels, numbers or names"),
+        (X, "diagnosis", "y must be a vector of labels, numbers or names"),
+        (X[:, :0], Y, r"x has shape \(20, 0\) for 20 labels"),
         ([["a", "b"]], [0], "must be arrays of numbers"),
         (X, None, "y is missing"),
         (X[:0], Y[:0], "is empty"),
@@ -279,7 +291,10 @@ def test_silos_are_called_by_their_names():
     ("make", "message"),
     [
         (lambda: TCT("mlp", stage1="fedavg"), "stage1 must be a Stage1"),
-        (lambda: TCT("mlp", stage2="ridge"), "stage2 must be a Stage2"),
+        (lambda: TCT("mlp", stage2="ridge"), r"stage2 must be a Stage2, such as Ridge\(\)"),
+        (lambda: TCT("mlp", FedAvg("linear")), "TCT has one model"),
+        (lambda: FedAvg("mlp").fit(Silo(X, Y)), "must be a list of them, it is a single Silo"),
+        (lambda: FedAvg(Answers()).fit([Silo(X, Y)]), r"gives dict for one sample, not \(1, 3\)"),
         (lambda: FedAvg("mlp", rounds=2.5), "rounds must be a whole number, it is 2.5"),
         (lambda: FedAvg("mlp", batch_size="32"), "batch_size must be a whole number, it is '32'"),
         (lambda: TangentFeatures(p=1e5), "p must be a whole number, it is 100000.0"),

@@ -367,3 +367,8 @@ def test_the_model_is_left_as_it_was(model):
 def test_coordinates_must_be_the_models(coordinates):
     with pytest.raises(FedtctError, match=r"coordinates must lie in 0 … \d+"):
         tangent_features(Norms(), samples(SMALL_IMAGE).float(), torch.tensor(coordinates, dtype=torch.int64))
+
+
+def test_a_method_must_be_known():
+    with pytest.raises(FedtctError, match=r"unknown method 'fast'\. Known: auto, layers, func"):
+        tangent_features(nn.Linear(3, 2), torch.zeros(1, 3), torch.tensor([0]), method="fast")

@@ -21,8 +21,10 @@ def as_samples(x: Any, y: Any, whose: str) -> tuple[Inputs, Any]:
     x, y = as_inputs(x, whose), as_answers(y, whose)
     if len(y) == 0:
         raise FedtctError(f"{whose} is empty: a silo needs at least one sample")
-    if x.ndim < 2 or len(x) != len(y):
-        raise FedtctError(f"{whose}: x has shape {tuple(x.shape)} for {len(y)} labels; it needs a row a label")
+    if x.ndim < 2 or len(x) != len(y) or 0 in x.shape:
+        raise FedtctError(
+            f"{whose}: x has shape {tuple(x.shape)} for {len(y)} labels; it needs a row a label, and something in it"
+        )
     return x, y
 
 
@@ -45,13 +47,12 @@ def as_inputs(x: Any, whose: str) -> Inputs:
 def as_answers(y: Any, whose: str) -> Any:
     """Whole numbers are labels, real numbers are targets of a regression, texts and truth values are names."""
     _refuse_masks(y, whose)
-    if not isinstance(y, Tensor):
-        y = np.asarray(y)
-        if y.dtype.kind in "OUSTb" and y.ndim == 1 and len(y):
-            return _as_names(y, whose)
-    y = _as_tensor(y, whose)
-    if y.ndim != 1 or y.is_complex():
+    y = y if isinstance(y, Tensor) else np.asarray(y)
+    if y.ndim != 1 or "complex" in str(y.dtype):
         raise FedtctError(f"{whose}: y must be a vector of labels, numbers or names, it is {y.dtype} {tuple(y.shape)}")
+    if isinstance(y, np.ndarray) and y.dtype.kind in "OUSTb" and len(y):
+        return _as_names(y, whose)
+    y = _as_tensor(y, whose)
     if y.is_floating_point():
         if bad := int((~(y.abs() <= LARGEST)).sum()):
             raise FedtctError(f"{whose}: {bad} of {len(y)} targets are NaN, infinite or huge: mend or drop them")

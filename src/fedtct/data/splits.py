@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, check_whole
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -38,12 +38,10 @@ def partition(
     [[2], [0], [1]]
     """
     labels = _as_labels(y)
-    if silos < 1:
-        raise FedtctError(f"the number of silos must be 1 or more, not {silos}")
+    check_whole(1, silos=silos)
+    check_whole(0, seed=seed)
     if silos > len(labels):
         raise FedtctError(f"{silos} silos are more than the {len(labels)} samples: use fewer silos")
-    if seed < 0:
-        raise FedtctError(f"the seed must be 0 or more, not {seed}")
     rng = np.random.Generator(np.random.PCG64(seed))
     sizes = np.unique(labels, return_counts=True)[1]
     match split.partition(":"):

@@ -23,6 +23,8 @@ class LocalFederation(Federation):
     """
 
     def __init__(self, silos: Sequence[Any], device: torch.device | str = "auto", *, precision: str = "auto") -> None:
+        if isinstance(silos, Silo | Dataset):
+            raise FedtctError(f"silos must be a list of them, it is a single {type(silos).__name__}")
         if not silos:
             raise FedtctError("there are no silos: give at least one")
         self.silos = [as_silo(silo, index) for index, silo in enumerate(silos)]

@@ -13,7 +13,6 @@ from fedtct.data.sources import read_inputs, read_samples
 from fedtct.errors import FedtctError
 from fedtct.history import RATED_ON
 from fedtct.importing import import_function, is_function_name
-from fedtct.runs.config import read_toml
 from fedtct.runs.folder import CONFIG, MODEL, RunFolder, free_file
 from fedtct.runs.summary import SILO_SAMPLES, SiloRatings, Summary, final_row
 from fedtct.runs.whole import replacing
@@ -43,7 +42,7 @@ class Saved(NamedTuple):
         if run is not None and not own and is_function_name(run.config.model):
             raise FedtctError(f"{path} was made from a model of your own: give it with --model {run.config.model}")
         notes = _notes(path)
-        target = read_toml(path / CONFIG).get("target", "") if run else notes.get(TARGET, "")
+        target = run.config.target if run else notes.get(TARGET, "")
         return cls(Classifier.load(path / MODEL if run else path, build, device), target, notes.get(CARD, ""), run)
 
     def inputs(self, path: Path) -> Any:

@@ -19,6 +19,7 @@ from fedtct.tangent.convolutions import fast_convolutions
 from fedtct.tangent.dots import Dots, fast_kernel, plain_kernel
 from fedtct.tangent.rules import Rule, rule_for
 
+METHODS = ("auto", "layers", "func")
 BATCH = {"cpu": 64, "cuda": 512}  # samples whose activations are held at a time, if they fit
 CHECKED = 4  # samples on which the rules are tried
 CHECK_TOLERANCE = 1e-3
@@ -49,6 +50,8 @@ class SampledGradients:
     def __init__(
         self, model: nn.Module, coordinates: Tensor, *, method: str = "auto", batch: int | None = None
     ) -> None:
+        if method not in METHODS:
+            raise FedtctError(f"unknown method '{method}'. Known: {', '.join(METHODS)}")
         count = sum(p.numel() for p in model.parameters())
         if len(coordinates) == 0 or int(coordinates.min()) < 0 or int(coordinates.max()) >= count:
             raise FedtctError(f"coordinates must lie in 0 … {count - 1}, and there must be at least one")
