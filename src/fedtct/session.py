@@ -132,7 +132,11 @@ def _agree_now(told: Replies, num_classes: int | None, private: bool) -> Agreeme
 
 def _as_before(record: Finding, told: Replies, num_classes: int | None) -> Agreement:
     """What was agreed on when the run began; refused if a silo does not fit it any more."""
-    agreed = Agreement.from_record(record)
+    try:
+        agreed = Agreement.from_record(record)
+    except (KeyError, TypeError, AttributeError) as error:
+        reason = "what silos agreed on when the run was begun is of another version of fedtct: begin a new one"
+        raise FedtctError(reason, error) from error
     numbered = isinstance(agreed.task, Classification) and not agreed.task.names
     if numbered and num_classes not in (None, agreed.outputs):
         raise FedtctError(f"the run was begun with {agreed.outputs} classes, not {num_classes}: begin a new one")

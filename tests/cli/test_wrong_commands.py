@@ -142,7 +142,7 @@ def test_a_run_is_never_overwritten_nor_changed(folder: Path, capsys: pytest.Cap
     before = tree(folder)
     for command, message in {
         ("run", *SMALL, "--out", "a"): "a exists: choose another folder with --out, or go on with it with --resume a",
-        ("run", "--resume", "a", "--lr", "0.5"): "another configuration: lr is 0.1 there, '0.5' here",
+        ("run", "--resume", "a", "--lr", "0.5"): "another configuration: lr is 0.1 there, 0.5 here",
         ("compare", "--resume", "a"): "there is no plan.json",
     }.items():
         assert main(command) == 2

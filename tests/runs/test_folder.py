@@ -3,6 +3,7 @@
 import errno
 import json
 import math
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -166,11 +167,19 @@ def test_a_lost_checkpoint_costs_time_and_nothing_else(lost: str, tmp_path: Path
     assert told(again.history) == told(whole.history) == told(RunFolder.read(tmp_path / "a").history)
 
 
+def test_an_agreement_of_another_version_is_refused(tmp_path: Path) -> None:
+    execute(RunFolder.create(tmp_path / "a", RunConfig.of(**SMALL)))
+    shutil.rmtree(tmp_path / "a" / "model")
+    (tmp_path / "a" / "agreement.json").write_text("{}")
+    with pytest.raises(FedtctError, match="of another version of fedtct: begin a new one"):
+        execute(RunFolder.resume(tmp_path / "a"))
+
+
 def test_another_configuration_is_refused_by_name(tmp_path: Path) -> None:
     execute(RunFolder.create(tmp_path / "a", RunConfig.of(**SMALL)))
     same = {"silos": "3", "rounds": "2", "data_dir": "elsewhere"}
     assert RunFolder.resume(tmp_path / "a", same).config.data_dir == "elsewhere"
-    with pytest.raises(FedtctError, match=r"another configuration: lr is 0\.1 there, '0\.5' here; seed is 0 there, 1"):
+    with pytest.raises(FedtctError, match=r"another configuration: lr is 0\.1 there, 0\.5 here; seed is 0 there, 1"):
         RunFolder.resume(tmp_path / "a", {"lr": "0.5", "silos": "3", "seed": 1})
 
 

@@ -19,7 +19,7 @@ from fedtct.federation import pick_device
 from fedtct.history import Checkpoint, Finding, History, Journal, Row, as_plain
 from fedtct.models import Model
 from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
-from fedtct.runs.config import RunConfig, read_toml
+from fedtct.runs.config import RunConfig, as_toml, as_value, read_toml
 from fedtct.runs.environment import environment
 from fedtct.runs.lock import hold, release
 from fedtct.runs.watcher import Watcher
@@ -210,8 +210,9 @@ def check_same(path: Path, config: RunConfig, given: Mapping[str, Any]) -> None:
     """
     open_to_change = () if (path / CHECKPOINTS / "stage2.safetensors").is_file() else ("stage2_lr", "steps")
     if different := [name for name in config.differences(given) if name not in open_to_change]:
-        pairs = (f"{name} is {getattr(config, name)!r} there, {given[name]!r} here" for name in different)
-        raise FedtctError(f"{path} is a run with another configuration: {'; '.join(pairs)}")
+        pairs = ((name, as_toml(getattr(config, name)), as_toml(as_value(name, given[name]))) for name in different)
+        told = "; ".join(f"{name} is {there} there, {here} here" for name, there, here in pairs)
+        raise FedtctError(f"{path} is a run with another configuration: {told}")
 
 
 def own_model(config: RunConfig) -> Model | None:
