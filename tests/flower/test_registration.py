@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedtct.deploy import processes
+from fedtct.deploy import registration
 from fedtct.deploy.keys import make_keys
 from fedtct.errors import FedtctError
 
@@ -34,7 +34,7 @@ class Flower:
 @pytest.fixture
 def flower(monkeypatch):
     flower = Flower()
-    monkeypatch.setattr(processes.subprocess, "run", flower.run)
+    monkeypatch.setattr(registration.subprocess, "run", flower.run)
     return flower
 
 
@@ -47,8 +47,8 @@ def server(tmp_path):
 
 def start(server):
     """As the command does: returns who is let out and in."""
-    processes.superlink(server)
-    return processes.unregister(server), processes.register(server)
+    registration.forget_if_lost(server)
+    return registration.unregister(server), registration.register(server)
 
 
 def test_silos_are_let_in_once_and_out_when_their_keys_are_gone(server, flower, monkeypatch):
@@ -60,7 +60,7 @@ def test_silos_are_let_in_once_and_out_when_their_keys_are_gone(server, flower, 
     assert start(server) == (["a"], [])
     assert flower.refused == {flower.nodes[content]}
     monkeypatch.setenv("FLWR_HOME", str(server / "flwr"))
-    assert list(processes.whose_keys().values()) == ["b"]
+    assert list(registration.whose_keys().values()) == ["b"]
     assert start(server) == ([], [])
     key.write_text(content)
     with pytest.raises(FedtctError, match="a was removed, and Flower lets no key in twice"):

@@ -81,18 +81,19 @@ def server(
     \b
     fedtct deploy server keys/server
     """
-    from fedtct.deploy import processes
+    from fedtct.deploy import processes, registration
     from fedtct.deploy.keys import split_address
 
     command, port = processes.superlink(folder), split_address(processes.address_of(folder))[1]
     if processes.listens(port):
         raise FedtctError(f"something listens on port {port} already: is this server running, or another program?")
+    registration.forget_if_lost(folder)
     link = processes.start(command, folder / "flwr")
     try:
         processes.wait_for_port(port, 60, link)
-        for name in processes.unregister(folder):
+        for name in registration.unregister(folder):
             print(f"fedtct: silo {name} may not connect any more", flush=True)
-        for name in processes.register(folder):
+        for name in registration.register(folder):
             print(f"fedtct: silo {name} may connect", flush=True)
         print(f"fedtct: the server is up at {processes.address_of(folder)}", flush=True)
         code = processes.attend(link)

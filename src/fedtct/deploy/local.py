@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 
-from fedtct.deploy import processes
+from fedtct.deploy import processes, registration
 from fedtct.deploy.keys import make_keys
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.runs.config import as_toml
@@ -43,7 +43,7 @@ class LocalDeployment:
     def __enter__(self) -> "LocalDeployment":
         try:
             self.start_server()
-            processes.register(self.server)
+            registration.register(self.server)
             for name in [file.stem for file in sorted((self.server / "silos").glob("*.pub"))]:
                 self.start_silo(name)
         except BaseException:
@@ -58,6 +58,7 @@ class LocalDeployment:
 
     def start_server(self) -> None:
         """Start the SuperLink and wait until it listens."""
+        registration.forget_if_lost(self.server)
         self.link = self._start(processes.superlink(self.server), self.server, "superlink.log")
         processes.wait_for_port(self.port, START_SECONDS, self.link)
 
@@ -95,7 +96,7 @@ class LocalDeployment:
         before = processes.address_of(self.server)
         for file in (self.server / "address", *map(self.silo_file, silos)):
             replace_text(file, before, address)
-        for path in self.server.glob("superlink.db*"):
+        for path in self.server.glob(f"{processes.DATABASE}*"):
             path.unlink()
 
     def _start(self, command: list[str], folder: Path, log: str) -> "subprocess.Popen[bytes]":

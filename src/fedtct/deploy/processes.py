@@ -20,12 +20,11 @@ from fedtct.deploy.keys import split_address
 from fedtct.deploy.log_lines import SAYS, hear
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
-from fedtct.runs.folder import write_text
 from fedtct.runs.watcher import Watcher
 
 CONNECTION = "fedtct"
-STARTED, REGISTERED = re.compile(r"started run (\d+)"), re.compile(r"SuperNode (\d+) registered")
-REMOVED = "removed"
+STARTED = re.compile(r"started run (\d+)")
+DATABASE = "superlink.db"  # Flower's, in the server's folder
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -50,14 +49,12 @@ def superlink(server: Path, port: int = 0) -> list[str]:
     for file in files.values():
         _need(file, "make it with fedtct deploy keys")
     _program("flower-superlink")  # says what to install if it is not there
-    if not (server / "superlink.db").is_file():  # whom Flower let in it has forgotten
-        _registered(server).unlink(missing_ok=True)
     return [
         *(sys.executable, "-m", "fedtct.deploy.superlink"),
         *("--host", bind, "--port", str(port or there)),
         *("--ssl-ca-certfile", str(files["ca"]), "--ssl-certfile", str(files["cert"])),
         *("--ssl-keyfile", str(files["key"]), "--enable-supernode-auth"),
-        *("--database", str(server / "superlink.db"), "--isolation", "subprocess"),
+        *("--database", str(server / DATABASE), "--isolation", "subprocess"),
     ]
 
 
@@ -90,76 +87,6 @@ def write_connection(server: Path) -> None:
         f'address = "127.0.0.1:{port}"\nroot-certificates = {certificate}\n',
         encoding="utf-8",
     )
-
-
-def register(server: Path) -> list[str]:
-    """Let in the silos whose public keys are there and who are not let in yet; returns their names."""
-    write_connection(server)
-    known, new = _known(server), []
-    for public in sorted((server / "silos").glob("*.pub")):
-        mark = _mark(public)
-        if known.get(mark, [""])[0] == REMOVED:
-            raise FedtctError(f"{public.stem} was removed, and Flower lets no key in twice: make it a new one")
-        if mark in known:
-            continue
-        command = flwr("supernode", "register", str(public), CONNECTION)
-        result = subprocess.run(command, env=environment(server / "flwr"), capture_output=True, text=True)
-        if result.returncode and "already" not in result.stdout + result.stderr:
-            last = (result.stderr or result.stdout).strip().splitlines()[-1:]
-            raise FedtctError(f"{public.stem} could not be let in: {' '.join(last)}")
-        node = REGISTERED.search(result.stdout)
-        known[mark] = [node[1] if node else "", public.stem]
-        new.append(public.stem)
-        _write_known(server, known)
-    return new
-
-
-def unregister(server: Path) -> list[str]:
-    """Refuse the silos that were let in and whose public keys are no longer there; returns their names."""
-    write_connection(server)
-    known, gone = _known(server), []
-    there = {_mark(public) for public in (server / "silos").glob("*.pub")}
-    for mark, (node, name) in known.items():
-        if mark in there or node == REMOVED:
-            continue
-        command = flwr("supernode", "unregister", node, CONNECTION)
-        if not node or subprocess.run(command, env=environment(server / "flwr"), capture_output=True).returncode:
-            raise FedtctError(
-                f"{name} could not be removed: stop the server, delete {server / 'superlink.db'}, and start it again; "
-                "silos must be started again, too"
-            )
-        known[mark] = [REMOVED, name]
-        gone.append(name)
-        _write_known(server, known)
-    return gone
-
-
-def whose_keys() -> dict[int, str]:
-    """Of the server that started this process: the silo that each node's key was made for, as far as is known."""
-    home = Path(os.environ.get("FLWR_HOME", ""))
-    return {int(node): name for node, name in _known(home.parent).values() if node.isdecimal()}
-
-
-def _registered(server: Path) -> Path:
-    """What we know of whom Flower let in: a key's mark, its node, the silo's name."""
-    return server / "flwr" / "registered.json"
-
-
-def _known(server: Path) -> dict[str, list[str]]:
-    file = _registered(server)
-    known: dict[str, list[str]] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return known
-
-
-def _write_known(server: Path, known: dict[str, list[str]]) -> None:
-    write_text(_registered(server), json.dumps(known, indent=1) + "\n")
-
-
-def _mark(public: Path) -> str:
-    words = public.read_text(encoding="utf-8", errors="replace").split()
-    if len(words) < 2 or not words[0].startswith("ecdsa-"):
-        raise FedtctError(f"{public} is no public key that fedtct deploy keys made: put it back, or delete it")
-    return words[1][-40:]
 
 
 def submit(server: Path, app: Path, settings: Mapping[str, str]) -> list[str]:

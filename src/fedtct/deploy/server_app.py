@@ -14,7 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedtct.classifier import Fit
 from fedtct.data.sources import read_samples
 from fedtct.deploy.log_lines import Speaker, say
-from fedtct.deploy.processes import whose_keys
+from fedtct.deploy.registration import whose_keys
 from fedtct.errors import FedtctError
 from fedtct.federation.exchange import Terms
 from fedtct.federation.flower import FlowerFederation

@@ -1,0 +1,90 @@
+"""Who is let in: Flower keeps a list of keys, and we keep whose they are."""
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from fedtct.deploy.processes import CONNECTION, DATABASE, environment, flwr, write_connection
+from fedtct.errors import FedtctError
+from fedtct.runs.folder import write_text
+
+REGISTERED = re.compile(r"SuperNode (\d+) registered")
+REMOVED = "removed"
+
+
+def forget_if_lost(server: Path) -> None:
+    """Before the server starts: without its database Flower knows nobody any more, and so must we."""
+    if not (server / DATABASE).is_file():
+        _registered(server).unlink(missing_ok=True)
+
+
+def register(server: Path) -> list[str]:
+    """Let in the silos whose public keys are there and who are not let in yet; returns their names."""
+    write_connection(server)
+    known, new = _known(server), []
+    for public in sorted((server / "silos").glob("*.pub")):
+        mark = _mark(public)
+        if known.get(mark, [""])[0] == REMOVED:
+            raise FedtctError(f"{public.stem} was removed, and Flower lets no key in twice: make it a new one")
+        if mark in known:
+            continue
+        command = flwr("supernode", "register", str(public), CONNECTION)
+        result = subprocess.run(command, env=environment(server / "flwr"), capture_output=True, text=True)
+        if result.returncode and "already" not in result.stdout + result.stderr:
+            last = (result.stderr or result.stdout).strip().splitlines()[-1:]
+            raise FedtctError(f"{public.stem} could not be let in: {' '.join(last)}")
+        node = REGISTERED.search(result.stdout)
+        known[mark] = [node[1] if node else "", public.stem]
+        new.append(public.stem)
+        _write_known(server, known)
+    return new
+
+
+def unregister(server: Path) -> list[str]:
+    """Refuse the silos that were let in and whose public keys are no longer there; returns their names."""
+    write_connection(server)
+    known, gone = _known(server), []
+    there = {_mark(public) for public in (server / "silos").glob("*.pub")}
+    for mark, (node, name) in known.items():
+        if mark in there or node == REMOVED:
+            continue
+        command = flwr("supernode", "unregister", node, CONNECTION)
+        if not node or subprocess.run(command, env=environment(server / "flwr"), capture_output=True).returncode:
+            raise FedtctError(
+                f"{name} could not be removed: stop the server, delete {server / DATABASE}, and start it again; "
+                "silos must be started again, too"
+            )
+        known[mark] = [REMOVED, name]
+        gone.append(name)
+        _write_known(server, known)
+    return gone
+
+
+def whose_keys() -> dict[int, str]:
+    """Of the server that started this process: the silo that each node's key was made for, as far as is known."""
+    home = Path(os.environ.get("FLWR_HOME", ""))
+    return {int(node): name for node, name in _known(home.parent).values() if node.isdecimal()}
+
+
+def _registered(server: Path) -> Path:
+    """What we know of whom Flower let in: a key's mark, its node, the silo's name."""
+    return server / "flwr" / "registered.json"
+
+
+def _known(server: Path) -> dict[str, list[str]]:
+    file = _registered(server)
+    known: dict[str, list[str]] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return known
+
+
+def _write_known(server: Path, known: dict[str, list[str]]) -> None:
+    write_text(_registered(server), json.dumps(known, indent=1) + "\n")
+
+
+def _mark(public: Path) -> str:
+    words = public.read_text(encoding="utf-8", errors="replace").split()
+    if len(words) < 2 or not words[0].startswith("ecdsa-"):
+        raise FedtctError(f"{public} is no public key that fedtct deploy keys made: put it back, or delete it")
+    return words[1][-40:]
