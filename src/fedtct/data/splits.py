@@ -44,16 +44,14 @@ def partition(
         raise FedtctError(f"{silos} silos are more than the {len(labels)} samples: use fewer silos")
     rng = np.random.Generator(np.random.PCG64(seed))
     sizes = np.unique(labels, return_counts=True)[1]
-    match split.partition(":"):
-        case "iid", "", "":
-            shuffled = _shuffled(np.arange(len(labels), dtype=np.int64), rng)
-            return [np.sort(part) for part in np.array_split(shuffled, silos)]
-        case "classes", ":", text:
-            deals = _class_deals(sizes, silos, _parse_classes(text, len(sizes)), rng)
-        case "dirichlet", ":", text:
-            deals = _dirichlet_deals(sizes, silos, _parse_alpha(text), rng)
-        case _:
-            raise FedtctError(f"unknown split {split!r}: use one of {', '.join(SPLIT_FORMS)}")
+    form, number = parse_split(split, len(sizes))
+    if form == "iid":
+        shuffled = _shuffled(np.arange(len(labels), dtype=np.int64), rng)
+        return [np.sort(part) for part in np.array_split(shuffled, silos)]
+    if form == "classes":
+        deals = _class_deals(sizes, silos, int(number), rng)
+    else:
+        deals = _dirichlet_deals(sizes, silos, number, rng)
     minimum = max(1, min(MINIMUM_PER_SILO, len(labels) // (10 * silos)))
     for counts in deals:
         if counts.sum(axis=1).min() >= minimum:
@@ -62,6 +60,18 @@ def partition(
         f"however the {len(labels)} samples are dealt by {split!r}, some of the {silos} silos get fewer than "
         f"{minimum}: use fewer silos, or a larger N or ALPHA"
     )
+
+
+def parse_split(split: str, classes: int | None = None) -> tuple[str, float]:
+    """The form of a split and its number, refused if nothing could be dealt by it: of so many classes, or at all."""
+    match split.partition(":"):
+        case "iid", "", "":
+            return "iid", 0
+        case "classes", ":", text:
+            return "classes", _parse_classes(text, classes)
+        case "dirichlet", ":", text:
+            return "dirichlet", _parse_alpha(text)
+    raise FedtctError(f"unknown split '{split}': use one of {', '.join(SPLIT_FORMS)}")
 
 
 def _as_labels(y: torch.Tensor | NDArray[np.integer] | Sequence[int]) -> Ints:
@@ -73,10 +83,11 @@ def _as_labels(y: torch.Tensor | NDArray[np.integer] | Sequence[int]) -> Ints:
     return labels.astype(np.int64)
 
 
-def _parse_classes(text: str, classes: int) -> int:
+def _parse_classes(text: str, classes: int | None) -> int:
     number = int(text) if text.isdecimal() else 0
-    if not 1 <= number <= classes:
-        raise FedtctError(f"split 'classes:{text}': N must be a whole number from 1 to {classes}")
+    if not 1 <= number <= (classes or number):
+        most = f"to {classes}" if classes else "on"
+        raise FedtctError(f"split 'classes:{text}': N must be a whole number from 1 {most}")
     return number
 
 

@@ -91,13 +91,13 @@ def read_run(
     if not {"dataset", "split"} & set(run):  # else a known dataset was dealt, to try things out
         unsaid = unsaid or OWN_DEFAULTS | {"silos": RunConfig.silos}
         run |= {"dataset": "silos' own data", "split": OWN, "data": ELSEWHERE}
-    config, terms = RunConfig.of(**unsaid | run | {"device": "cpu"}), ServerConfig(**server)
-    terms.terms(config.silos)  # refuses what cannot be met
+    config, settings = RunConfig.of(**unsaid | run | {"device": "cpu"}), ServerConfig(**server)
+    settings.terms(config.silos)  # refuses what cannot be met
     if config.method == "centralized":
         raise FedtctError(f"{path}: centralized needs all data in one place: run it there, with fedtct run --data")
-    if config.epsilon and not terms.num_classes:
+    if config.epsilon and not settings.num_classes:
         raise FedtctError(f"{path}: with epsilon silos do not tell their labels; set num_classes in [server]")
-    return config, terms
+    return config, settings
 
 
 class ServerFolder(RunFolder):

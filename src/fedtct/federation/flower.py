@@ -161,9 +161,9 @@ class FlowerFederation(Federation):
         self.roster.see(self.grid.get_node_ids())
         if strangers := self.roster.strangers():
             arrived = self._exchange("describe", self._describe, strangers)
+            spec = self._spec
+            assert spec is not None
             for name, reply in arrived.replies.items():
-                assert self._spec is not None
-                spec = self._spec
                 if reason := misfit(reply, spec.inputs, spec.task, spec.num_classes):
                     self._fail(arrived, name, "describe", reason)
                     self.roster.refuse(name)

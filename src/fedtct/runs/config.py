@@ -214,7 +214,7 @@ class RunConfig:
 
     def _check(self) -> None:
         """Refuse what cannot work, before anything is loaded; the estimators check what is theirs."""
-        from fedtct.data import DATASETS
+        from fedtct.data import DATASETS, parse_split
         from fedtct.data.sources import TASKS
         from fedtct.importing import is_function_name
         from fedtct.models.registry import check_model_name
@@ -228,7 +228,7 @@ class RunConfig:
             self._check_own()
         else:
             _one_of("dataset", self.dataset, list(DATASETS))
-            check_split(self.split)
+            parse_split(self.split)
             for name in ("target", "task", "test", "image_size"):
                 if getattr(self, name) != SETTINGS[name].default:
                     raise FedtctError(f"{name} is for your own data: give that, with data, or leave {name} out")
@@ -347,21 +347,6 @@ def _number(value: Any) -> float:
 def _one_of(what: str, name: str, known: Sequence[str]) -> None:
     if name not in known:
         raise FedtctError(f"unknown {what} '{name}'. Known: {', '.join(known)}")
-
-
-def check_split(split: str) -> None:
-    """Refuse a split that no dataset could be dealt by."""
-    from fedtct.data import SPLIT_FORMS
-
-    form, _, text = split.partition(":")
-    number = form == "classes" and text.isdecimal() and int(text) > 0
-    if form == "dirichlet":
-        try:
-            number = float(text) > 0
-        except ValueError:
-            number = False
-    if split != "iid" and not number:
-        raise FedtctError(f"unknown split '{split}'. Use one of: {', '.join(SPLIT_FORMS)}")
 
 
 def check_names(given: Mapping[str, Any], where: str) -> None:

@@ -141,7 +141,7 @@ class _GraphedSilo:
                     self.graphs[run].replay()
                 yield run.steps
 
-    def _capture(self, job: Job, run: "_Run") -> torch.cuda.CUDAGraph:
+    def _capture(self, job: Job, run: _Run) -> torch.cuda.CUDAGraph:
         graph, window = torch.cuda.CUDAGraph(), self.windows[run.size]
         torch.cuda.synchronize()
         torch.backends.cudnn.benchmark = True  # the warm-up finds the fastest kernels, once for all replays
