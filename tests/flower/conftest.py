@@ -4,3 +4,19 @@ import pytest
 
 if importlib.util.find_spec("flwr") is None:
     pytest.skip("Flower is not installed: pip install 'fedtct[flower]'", allow_module_level=True)
+
+from flower_helpers import InlineGrid, parts
+
+from fedtct.federation import flower
+
+
+@pytest.fixture
+def no_pauses(monkeypatch):
+    """A server that does not wait before it asks or looks again: silos in this process answer at once."""
+    monkeypatch.setattr(flower, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(flower, "POLL_SECONDS", 0.01)
+
+
+@pytest.fixture
+def grid(tmp_path):
+    return InlineGrid(tmp_path, parts())

@@ -1,4 +1,4 @@
-"""Silos on digits, and a grid in this process: every message is answered as by a process that knows nothing else."""
+"""Silos on digits, methods, and a grid in this process: who is asked answers as a process that knows nothing else."""
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -11,8 +11,29 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import fedtct
 from fedtct.deploy.client_app import Seat, client_app
+from fedtct.federation.exchange import Terms
+from fedtct.federation.flower import FlowerFederation
 
 SILOS = 4
+TCT = fedtct.TCT(
+    "mlp",
+    stage1=fedtct.FedAvg(rounds=1, local_epochs=1),
+    features=fedtct.TangentFeatures(p=300),
+    stage2=fedtct.ScaffoldRegression(rounds=3, steps=20, lr="auto"),
+)
+PRIVATE = fedtct.FedAvg("mlp", rounds=2, local_epochs=1, num_classes=10, clip=0.5, noise=0.01)
+METHODS = {
+    "fedavg": fedtct.FedAvg("mlp", rounds=2, local_epochs=1),
+    "fedprox": fedtct.FedProx("mlp", rounds=2, local_epochs=1),
+    "scaffold": fedtct.Scaffold("mlp", rounds=3, local_epochs=1),
+    "feddyn": fedtct.FedDyn("mlp", rounds=3, local_epochs=1),
+    "fedadam": fedtct.FedAdam("mlp", rounds=2, local_epochs=1),
+    "tct": TCT,
+    "gradient descent": fedtct.TCT("mlp", TCT.stage1, TCT.features, fedtct.GradientDescent(rounds=2)),
+    "ridge": fedtct.TCT("mlp", TCT.stage1, TCT.features, fedtct.Ridge(d=200, ridge="holdout")),
+    "private": PRIVATE,  # by Flower's own mod there, by ours here
+    "private ridge": fedtct.TCT("mlp", PRIVATE, TCT.features, fedtct.Ridge(d=200, noise=0.01)),
+}
 
 
 def parts(silos: int = SILOS, limit: int = 400) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -77,3 +98,16 @@ class InlineGrid:
 
     def pull_messages(self, keys: Iterable[str]) -> list[FlowerMessage]:
         return [self._replies.pop(key) for key in list(keys) if key in self._replies]
+
+
+def over(grid, notes=None, run="run", own_model="", keys=None, **terms):
+    """The federation of a grid's silos, which does not wait; ``notes`` are filled with what a server notes down."""
+    note = notes.append if notes is not None else lambda record: None
+    terms = {"silos": len(grid.seats), "wait": 0.0, "round_timeout": 0.2} | terms
+    return FlowerFederation(grid, run, Terms(**terms), note, own_model, keys=keys)
+
+
+def assert_same(one, two, tolerance=1e-6):
+    """Two fits ended with the same model."""
+    for name, tensor in one.model._tensors().items():
+        torch.testing.assert_close(two.model._tensors()[name], tensor, rtol=tolerance, atol=tolerance)

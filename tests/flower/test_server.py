@@ -10,24 +10,18 @@ from flower_helpers import InlineGrid, local, parts
 import fedtct
 from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.server_app import ServerConfig, read_run, serve
-from fedtct.federation import flower
 from fedtct.report.page import silos
 from fedtct.report.page.tasks import arrange
 from fedtct.runs.config import OWN_DEFAULTS, RunConfig, as_toml
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.saved import Saved, write_card
 
+pytestmark = pytest.mark.usefixtures("no_pauses")
 SETTINGS = {"model": "mlp", "local_epochs": 1, "p": 300, "steps": 20, "silos": 4, "device": "cpu"}
 
 
 class Crash(Exception):
     """The server's process ends, whatever it was doing."""
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch):
-    monkeypatch.setattr(flower, "PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(flower, "POLL_SECONDS", 0.01)
 
 
 def crash_at(question: str, number: int, silo: int):

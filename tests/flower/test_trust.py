@@ -14,6 +14,7 @@ from fedtct.federation.exchange import Terms
 from fedtct.federation.flower import FlowerFederation
 from fedtct.federation.wire import as_array
 
+pytestmark = pytest.mark.usefixtures("no_pauses")
 FEDAVG = fedtct.FedAvg("mlp", rounds=2, local_epochs=1, num_classes=10)
 
 
@@ -52,12 +53,6 @@ CHANGES = {
     ),
     "no such number of samples": (lambda content: config(content).update({"n": -5}), "it says that it has -5 samples"),
 }
-
-
-@pytest.fixture(autouse=True)
-def _no_pauses(monkeypatch):
-    monkeypatch.setattr(flower, "PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(flower, "POLL_SECONDS", 0.01)
 
 
 @pytest.mark.parametrize("name", CHANGES)

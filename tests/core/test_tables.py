@@ -1,0 +1,134 @@
+"""Tables: columns of numbers and texts, which silos agree on without showing rows."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from core_helpers import quick, tct
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedtct import Centralized, Classifier, FedAvg, FedtctError, LocalFederation, Ridge, Silo
+from fedtct.agreement import agree, misfit
+
+TRAIN = {"rounds": 2, "local_epochs": 2, "batch_size": 8}
+TCT = tct("mlp", Ridge(d=30), stage1=FedAvg(**TRAIN))
+
+
+@st.composite
+def tables(draw):
+    """Numbers and texts, with missing values, and which silo each row belongs to."""
+    n = draw(st.integers(4, 30))
+    maybe = st.none() | st.floats(-1e6, 1e6, width=32)
+    columns = {
+        "age": draw(st.lists(maybe, min_size=n, max_size=n)),
+        "town": draw(st.lists(st.sampled_from(["Ulm", "Rom", "", None]), min_size=n, max_size=n)),
+        "flag": draw(st.lists(st.booleans(), min_size=n, max_size=n)),
+    }
+    silo = draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))
+    return pd.DataFrame(columns), np.array([0, 1, 2, *silo[3:]])
+
+
+def table_code(silos):
+    return agree([silo.describe({}) | {"name": silo.name} for silo in silos], 2).inputs.table
+
+
+def labels(n):
+    return np.arange(n) % 2
+
+
+@quick
+@given(tables())
+def test_statistics_do_not_depend_on_how_rows_are_dealt(case):
+    table, owner = case
+    silos = [Silo(table[owner == k], labels((owner == k).sum()), name=str(k)) for k in range(3)]
+    pooled = table_code([Silo(table, labels(len(table)))])
+    for order in (silos, silos[::-1]):
+        for one, other in zip(pooled.columns, table_code(order).columns, strict=True):
+            assert (one.name, one.categories, one.missing) == (other.name, other.categories, other.missing)
+            assert (one.mean, one.scale) == pytest.approx((other.mean, other.scale), rel=1e-9, abs=1e-9)
+
+
+@quick
+@given(tables())
+def test_a_coded_table_is_standardised_numbers_and_a_column_for_each_category(case):
+    table, _ = case
+    code = table_code([Silo(table, labels(len(table)))])
+    parts = code.encode(table, "x").split([column.width for column in code.columns], 1)
+    coded = dict(zip((column.name for column in code.columns), parts, strict=True))
+    age = pd.Series(table["age"], dtype=float).to_numpy()
+    there = ~np.isnan(age)
+    if there.any() and age[there].std() > 1e-6:
+        expected = (age[there] - age[there].mean()) / age[there].std()
+        assert coded["age"][there, 0].numpy() == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    assert not coded["age"][~there, 0].any()
+    if (~there).any():
+        assert coded["age"][:, -1].bool().tolist() == (~there).tolist()
+    assert coded["town"].sum(1).eq(1).all()
+
+
+def test_a_table_is_learnt_saved_and_predicted_from(tmp_path):
+    draws = np.random.default_rng(0)
+    table = pd.DataFrame({"a": draws.normal(50, 9, 80), "b": draws.choice(["x", "y"], 80), "c": draws.normal(size=80)})
+    y = np.where((table["a"] > 50) ^ (table["b"] == "x"), "ill", "well")
+    table.loc[::7, "c"] = np.nan
+    silos = [Silo(table[:50], y[:50], holdout=0.2), Silo(table[50:], y[50:], holdout=0.2)]
+    model = TCT.fit(silos).model
+    model.save(tmp_path)
+    loaded = Classifier.load(tmp_path)
+    more = table.assign(d=1)[["d", "c", "b", "a"]]  # other columns and another order do not matter
+    assert loaded.predict(more).tolist() == model.predict(table).tolist()
+    assert Centralized("mlp", **TRAIN).fit(silos).history[-1].train_accuracy > 0.5
+    with pytest.raises(FedtctError, match="x has no column 'b'"):
+        loaded.predict(table[["a", "c"]])
+    with pytest.raises(FedtctError, match="column 'a' holds texts, the silos' numbers"):
+        loaded.predict(table.assign(a="old"))
+
+
+FRAME = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", "x"]})
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (FRAME[["a"]], "silo 1 has no column 'b', which silo 0 has"),
+        (FRAME.assign(c=1), "silo 0 has no column 'c', which silo 1 has"),
+        (FRAME.assign(a="text"), "column 'a' holds numbers in silo 0 and texts in silo 1"),
+        (FRAME.assign(a=np.inf), "column 'a' holds infinite or huge values"),
+        (FRAME.assign(a=pd.Timestamp("2020-01-01")), "column 'a' holds datetime"),
+        (pd.concat([FRAME, FRAME], axis=1), "several columns called 'a'"),
+        (FRAME[[]], "no columns to learn from"),
+        (torch.zeros(3, 2), "silo 1 holds float32 samples, silo 0 table"),
+    ],
+)
+def test_tables_that_do_not_go_together(other, message):
+    with pytest.raises(FedtctError, match=message):
+        FedAvg("linear").fit([(FRAME, [0, 1, 0]), (other, [0, 1, 0])])
+
+
+def test_a_column_of_many_different_texts_is_refused():
+    with pytest.raises(FedtctError, match="column 'id' has 600 different texts, more than 500"):
+        FedAvg("linear").fit([(pd.DataFrame({"id": [f"p{i}" for i in range(600)]}), labels(600))])
+    silos = [(pd.DataFrame({"id": [f"{silo}{i}" for i in range(300)]}), labels(300)) for silo in "ab"]
+    with pytest.raises(FedtctError, match="all silos together: column 'id' has 600 different texts, more than 500"):
+        FedAvg("linear").fit(silos)
+
+
+@pytest.mark.parametrize(
+    ("late", "message"),
+    [
+        ((FRAME, ["c", "d", "d"]), ""),
+        ((FRAME.assign(b=None), ["c", "c", "c"]), ""),
+        ((FRAME, ["c", "e", "d"]), "it has class 'e', which the others do not have"),
+        ((FRAME.assign(a="text"), ["c", "d", "d"]), "column 'a' does not hold numbers"),
+        ((FRAME[["a"]], ["c", "d", "d"]), "column 'b' does not hold texts"),
+        ((FRAME, [0, 1, 1]), "it holds table samples with labels, the others table with names"),
+    ],
+)
+def test_who_may_come_late(late, message):
+    federation = LocalFederation([(FRAME, ["c", "d", "d"])])
+    (description,) = federation.deliver("describe", {})
+    agreed = agree([description], None)
+    found = misfit(Silo(*late).describe({}), agreed.inputs, agreed.task, agreed.outputs)
+    assert message in found
+    assert bool(message) == bool(found)

@@ -1,0 +1,135 @@
+"""Silos that fail or do not belong are refused by name, with the reason and no more than that."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from flower_helpers import METHODS, PRIVATE, InlineGrid, assert_same, local, over, parts
+from flwr.app import Context, RecordDict
+from flwr.app import Message as FlowerMessage
+
+import fedtct
+from fedtct.deploy.client_app import client_app
+from fedtct.federation.exchange import Terms
+
+pytestmark = pytest.mark.usefixtures("no_pauses")
+
+
+def test_a_private_silo_that_fails_is_named_with_its_reason(grid):
+    seat, calls = grid.seats[101], []
+
+    def later():
+        calls.append(1)
+        if len(calls) > 1:
+            raise fedtct.FedtctError("the disk with the data is gone")
+        return seat.load()
+
+    grid.seats[101] = replace(seat, load=later)
+    with pytest.raises(fedtct.FedtctError, match="s1: the disk with the data is gone"):
+        PRIVATE.fit(over(grid, min_silos=4))
+
+
+def test_a_silo_that_fails_is_named_with_its_reason(grid):
+    seat = grid.seats[101]
+
+    def broken():
+        raise fedtct.FedtctError("the disk with the data is not mounted")
+
+    grid.seats[101] = replace(seat, load=broken)
+    with pytest.raises(fedtct.FedtctError, match="s1: the disk with the data is not mounted"):
+        METHODS["fedavg"].fit(over(grid))
+
+
+STRANGE = RuntimeError("patient 4711")
+
+
+@pytest.mark.parametrize(
+    ("raised", "told"),
+    [
+        (STRANGE, "s1: RuntimeError; the silo's log says more"),
+        (fedtct.FedtctError("its data cannot be read", STRANGE), "s1: its data cannot be read: RuntimeError; the silo"),
+    ],
+)
+def test_what_a_strange_error_says_does_not_leave_the_silo(raised, told, grid, caplog):
+    def broken():
+        raise raised
+
+    grid.seats[101] = replace(grid.seats[101], load=broken)
+    with pytest.raises(fedtct.FedtctError, match=told) as error:
+        METHODS["fedavg"].fit(over(grid))
+    assert "4711" not in str(error.value)
+    assert "4711" in caplog.text
+
+
+def test_nor_does_it_if_a_silo_cannot_tell_who_it_is():
+    """What an app raises Flower sends, text and all."""
+
+    def seat_of(context):
+        raise STRANGE
+
+    question = FlowerMessage(RecordDict(), 1, "query")
+    with pytest.raises(fedtct.FedtctError, match=r"^RuntimeError; the silo's log says more$"):
+        client_app(seat_of)(question, Context(1, 1, {}, RecordDict(), {}))
+
+
+def test_another_shape_is_refused_by_name(tmp_path):
+    data = parts()
+    data[2] = (data[2][0][..., :7], data[2][1])
+    with pytest.raises(fedtct.FedtctError, match=r"s2 has samples of shape \(1, 8, 7\), s0 of \(1, 8, 8\)"):
+        METHODS["fedavg"].fit(over(InlineGrid(tmp_path, data)))
+
+
+def test_a_latecomer_with_another_shape_is_refused_and_the_run_goes_on(tmp_path):
+    data, notes = parts(), []
+    data[3] = (data[3][0][..., :7], data[3][1])
+    grid = InlineGrid(tmp_path, data)
+    grid.offline.add(103)
+
+    def arrive(message):
+        if len(grid.asked) > 4:
+            grid.offline.discard(103)
+
+    grid.before = arrive
+    METHODS["fedavg"].fit(over(grid, notes, silos=3, min_silos=3))
+    assert any("its samples have shape (1, 8, 7)" in note["missing"].get("s3", "") for note in notes)
+
+
+def test_two_silos_of_one_name_are_refused(grid):
+    seat = grid.seats[101]
+    grid.seats[101] = replace(seat, name="s0")
+    with pytest.raises(fedtct.FedtctError, match=r"s0 \(node 101\): another silo has this name"):
+        METHODS["fedavg"].fit(over(grid))
+
+
+def test_a_latecomer_with_a_name_that_is_taken_is_refused_and_the_run_goes_on(grid):
+    grid.seats[104] = grid.seats[101]
+    grid.offline.add(104)
+    grid.before = lambda message: grid.offline.discard(104) if len(grid.asked) > 4 else None
+    notes = []
+    fit = METHODS["fedavg"].fit(over(grid, notes, silos=4, min_silos=4))
+    assert_same(METHODS["fedavg"].fit(local(parts())), fit)
+    assert any("another silo has this name" in str(note["missing"]) for note in notes)
+
+
+def test_nobody_takes_the_name_of_another_silos_key_though_that_silo_is_away(grid):
+    grid.offline.add(101)
+    grid.seats[104] = grid.seats[101]
+    grid.offline.add(104)
+    grid.before = lambda message: grid.offline.discard(104) if len(grid.asked) > 3 else None
+    keys, notes = {100: "s0", 101: "s1", 104: "s4"}, []
+    federation = over(grid, notes, keys=keys, silos=3, min_silos=3)
+    METHODS["fedavg"].fit(federation)
+    assert list(federation.roster.seats) == ["s0", "s2", "s3"]
+    assert any("calls itself 's1'" in note["missing"].get("s4", "") for note in notes)
+
+
+def test_a_model_without_a_name_is_refused(grid):
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    with pytest.raises(fedtct.FedtctError, match="a model must have a name"):
+        fedtct.FedAvg(module, rounds=1).fit(over(grid))
+
+
+@pytest.mark.parametrize("terms", [{"min_silos": 5}, {"min_silos": 0}, {"round_timeout": 0}])
+def test_terms_that_cannot_be_met_are_refused(terms):
+    with pytest.raises(fedtct.FedtctError):
+        Terms(**{"silos": 4, "min_silos": 4} | terms)
