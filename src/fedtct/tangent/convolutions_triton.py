@@ -47,8 +47,8 @@ def split_images(x: Tensor) -> Halves:
 
 def split_weight(weight: Tensor) -> Halves:
     """(outputs, channels, i, j) as halves of (i · j · channels, outputs)."""
-    flat = weight.permute(2, 3, 1, 0).reshape(1, 1, -1, len(weight))
-    high, low, largest = split_images(flat)
+    taps = weight.flatten(2).transpose(1, 2)[None]  # as images whose channels are the outputs: they come last, too
+    high, low, largest = split_images(taps)
     return Halves(high.view(-1, len(weight)), low.view(-1, len(weight)), largest)
 
 
