@@ -270,11 +270,15 @@ def error_after(method, rounds, parts, **options):
     ("method", "rounds", "options"),
     [(Scaffold, 250, {"local_epochs": 5, "lr": 0.1}), (FedDyn, 150, {"local_epochs": 10, "lr": 0.1, "alpha": 0.3})],
 )
-def test_corrected_methods_converge_to_the_pooled_optimum_and_fedavg_does_not(method, rounds, options):
-    parts = skewed_data((14, 8, 5))
-    assert error_after(method, rounds, parts, **FULL_BATCH, **options) < 1e-6
-    options.pop("alpha", None)
-    assert error_after(FedAvg, rounds, parts, **FULL_BATCH, **options) > 1e-2
+def test_corrected_methods_converge_to_the_pooled_optimum(method, rounds, options):
+    assert error_after(method, rounds, skewed_data((14, 8, 5)), **FULL_BATCH, **options) < 1e-6
+
+
+def test_fedavg_converges_to_another_point():
+    options = {"local_epochs": 10, "lr": 0.1} | FULL_BATCH
+    error, later = (error_after(FedAvg, rounds, skewed_data((14, 8, 5)), **options) for rounds in (50, 100))
+    assert error == pytest.approx(later, rel=1e-3)
+    assert error > 1e-2
 
 
 @pytest.mark.parametrize(
