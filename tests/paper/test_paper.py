@@ -150,15 +150,12 @@ def test_retraining_leaves_the_frozen_layers(done):
 
 def test_the_report_shows_everything(done, tmp_path):
     folder, _ = done
-    paths = write_report(Results(folder / "results"), tmp_path)
+    write_report(Results(folder / "results"), tmp_path)
     page = (tmp_path / "results.md").read_text()
     assert "Not run yet" not in page
     assert all((tmp_path / "images/paper" / f"{name}.svg").is_file() for name in figures())
     assert page.count("|  | tiny: 60 samples of digits, mlp |") >= 140  # beside no difference: it is other data
     assert "0 of 151 numbers" in page
-    again = {path: path.read_bytes() for path in paths}
-    write_report(Results(folder / "results"), tmp_path)
-    assert all(path.read_bytes() == content for path, content in again.items())
 
 
 def test_out_of_time_goes_on_later(tmp_path, done):
