@@ -161,7 +161,7 @@ class Classifier(ABC):
             tensors = load_file(file)
         except SafetensorError as error:
             raise FedtctError(f"{file} is damaged: it holds no tensors ({error})") from error
-        return rebuild(record, tensors, model, device, str(folder))  # type: ignore[return-value]
+        return rebuild(record, tensors, model, device, str(folder))  # type: ignore[return-value]  # its kind was checked
 
     def _record(self) -> dict[str, Any]:
         return {"kind": self.kind} | self.spec.record() | {"temperature": self.temperature}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ EXPECTED_FAILURES: dict[str, dict[str, str]] = {
 }
 
 
-class _FederatedTangent(BaseEstimator):  # type: ignore[misc]
+class _FederatedTangent(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """What the classifier and the regressor share: parameters, silos and pickles."""
 
     def __init__(
@@ -47,7 +47,7 @@ class _FederatedTangent(BaseEstimator):  # type: ignore[misc]
         batch_size: int = 64,
         lr: float = 0.1,
         d: int = 1024,
-        ridge: float | str = "gcv",
+        ridge: float | Literal["gcv", "holdout"] = "gcv",
         holdout: float = 0.0,
         random_state: Any = 0,
     ) -> None:
@@ -75,7 +75,7 @@ class _FederatedTangent(BaseEstimator):  # type: ignore[misc]
             lr=self.lr,
             seed=seed,
         )
-        method = TCT(self.model, stage1, TangentFeatures(seed=seed), Ridge(d=self.d, ridge=self.ridge))  # type: ignore[arg-type]
+        method = TCT(self.model, stage1, TangentFeatures(seed=seed), Ridge(d=self.d, ridge=self.ridge))
         table = numbered(x)
         fit = method.fit([Silo(table.iloc[rows], y[rows], holdout=self.holdout, name=name) for name, rows in parts])
         self.model_, self.history_, self.n_iter_ = fit.model, fit.history, max(1, self.rounds)

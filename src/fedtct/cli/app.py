@@ -20,9 +20,7 @@ from fedtct.cli.stopping import INTERRUPTED, reason_of
 from fedtct.errors import FedtctError
 
 BAD_INPUT = 2
-ClickException: type[Exception] = typer.BadParameter.__mro__[
-    2
-]  # typer may bring its own click: this is the one it raises
+ClickException: Any = typer.BadParameter.__mro__[2]  # of the click that typer uses, which may be its own
 
 app = Commands()
 app.command()(run)
@@ -67,9 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except FedtctError as error:
         return _complain(str(error), BAD_INPUT)
     except ClickException as error:
-        message = error.message  # type: ignore[attr-defined]
+        message = error.message
         if "Did you mean" not in message:  # typer guesses in the message; click would guess the same again
-            message = error.format_message()  # type: ignore[attr-defined]
+            message = error.format_message()
         return _complain(f"{message} (--help shows what there is)", BAD_INPUT)
     except (KeyboardInterrupt, typer.Abort):
         return _complain("stopped", INTERRUPTED)

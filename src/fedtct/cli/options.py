@@ -29,7 +29,7 @@ def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[...
         own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "settings"]
         help_all = inspect.Parameter("help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=HelpAll)
         parameters = [*own, *map(_parameter, names), help_all]
-        wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # inspect reads it
         wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
         return wrapped
 

@@ -107,7 +107,7 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]] | None:
     """A file's tensors and what it says about them; none if it is not there or damaged."""
     try:
         with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (one cannot go through it)
             which = file.metadata() or {}
     except (SafetensorError, OSError):
         return None
