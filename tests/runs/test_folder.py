@@ -16,13 +16,14 @@ from safetensors import SafetensorError
 
 from fedtct import Classifier, FedtctError
 from fedtct.federation import Cost
+from fedtct.files import strict, write_text
 from fedtct.history import Checkpoint, Row
 from fedtct.runs import execute as execute_module
 from fedtct.runs.checkpoint import flatten, read_checkpoint, rows_at, unflatten, write_checkpoint
 from fedtct.runs.config import RunConfig
 from fedtct.runs.environment import git_commit
 from fedtct.runs.execute import execute, prepare
-from fedtct.runs.folder import RunFolder, from_line, strict, to_line, write_text
+from fedtct.runs.folder import RunFolder, from_line, to_line
 from fedtct.runs.summary import Summary, final_row
 from fedtct.runs.watcher import Watcher
 

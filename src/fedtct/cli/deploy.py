@@ -211,7 +211,8 @@ def _dry_run(app: Path, like: Path | None, shape: str, classes: int) -> None:
 
 def _folder_of_the_run(config: "RunConfig", default: Path, out: Path | None, resume: Path | None) -> Path:
     """The folder a run goes to or goes on in, refused here if the server would refuse it."""
-    from fedtct.runs.folder import RunFolder, check_same, free_folder
+    from fedtct.runs.folder import RunFolder, check_same
+    from fedtct.runs.places import free_folder
 
     if resume is None:
         return free_folder(out or default)
@@ -253,7 +254,7 @@ def up(
         from fedtct.deploy.demo import prepare_demo, run_demo
         from fedtct.deploy.processes import as_ctrl_c
         from fedtct.runs.config import RunConfig
-        from fedtct.runs.folder import free_folder
+        from fedtct.runs.places import free_folder
 
         folder = resume or free_folder(out or next_free(Path("runs/deploy-demo")))
         if resume is None:

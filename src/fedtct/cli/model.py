@@ -29,7 +29,8 @@ def predict(
     """
     with Screen() as screen:
         screen.wait("reading the model")
-        from fedtct.runs.folder import free_file, write_text
+        from fedtct.files import write_text
+        from fedtct.runs.places import free_file
         from fedtct.runs.predictions import prediction_table
         from fedtct.runs.saved import CALIBRATION, Saved
         from fedtct.tasks import Regression
@@ -90,7 +91,7 @@ def export(
     """
     with Screen() as screen:
         screen.wait("reading the model")
-        from fedtct.runs.folder import free_file
+        from fedtct.runs.places import free_file
         from fedtct.runs.saved import Saved
 
         free_file(out)  # better an error before anything is read

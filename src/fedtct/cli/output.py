@@ -41,7 +41,7 @@ def print_all(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """One object of strict JSON."""
-    from fedtct.runs.folder import strict
+    from fedtct.files import strict
 
     print(json.dumps(strict(value), allow_nan=False))
 

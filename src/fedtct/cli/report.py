@@ -31,7 +31,7 @@ def report(
         from fedtct.report.page import read_runs, write_report
         from fedtct.report.page.write import REPORT, is_report
         from fedtct.report.trackers import TRACKERS, need
-        from fedtct.runs.folder import check_place
+        from fedtct.runs.places import check_place
 
         asked = [name for name, wanted in {"tensorboard": tensorboard, "mlflow": mlflow}.items() if wanted]
         for name in asked:

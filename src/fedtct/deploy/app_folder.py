@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from fedtct.errors import FedtctError
-from fedtct.runs.folder import free_folder
+from fedtct.runs.places import free_folder
 
 TEMPLATE = Path(__file__).with_name("template")
 RUN = Path("fedtct_app") / "run.toml"

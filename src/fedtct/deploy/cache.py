@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fedtct.errors import FedtctError
-from fedtct.runs.whole import replacing
+from fedtct.files import replacing
 from fedtct.training import Memory
 
 FEATURES, CHECKSUM = "features.safetensors", "checksum"

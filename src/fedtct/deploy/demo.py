@@ -10,8 +10,9 @@ from fedtct.data import load_dataset, partition
 from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.local import LocalDeployment
 from fedtct.errors import FedtctError
+from fedtct.files import write_text
 from fedtct.runs.config import as_toml
-from fedtct.runs.folder import CONFIG, write_text
+from fedtct.runs.folder import CONFIG
 from fedtct.runs.watcher import Watcher
 
 SETTINGS = """dataset = "digits"

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedtct.errors import FedtctError
+from fedtct.files import replacing
 from fedtct.runs.config import HOLDOUT
-from fedtct.runs.whole import replacing
 
 CA_DAYS, SERVER_DAYS = 5 * 365, 398
 THIS_MACHINE = "127.0.0.1:8000"

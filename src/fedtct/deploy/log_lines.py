@@ -2,8 +2,8 @@
 
 import json
 
+from fedtct.files import strict
 from fedtct.history import Row, as_plain
-from fedtct.runs.folder import strict
 from fedtct.runs.watcher import Watcher
 
 SAYS, EVENT = "fedtct: ", "fedtct> "

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedtct.deploy.processes import CONNECTION, DATABASE, environment, flwr, write_connection
 from fedtct.errors import FedtctError
-from fedtct.runs.folder import write_text
+from fedtct.files import write_text
 
 REGISTERED = re.compile(r"SuperNode (\d+) registered")
 REMOVED = "removed"

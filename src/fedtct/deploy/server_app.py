@@ -18,13 +18,14 @@ from fedtct.deploy.registration import whose_keys
 from fedtct.errors import FedtctError
 from fedtct.federation.exchange import Terms
 from fedtct.federation.flower import FlowerFederation
+from fedtct.files import write_text
 from fedtct.history import Checkpoint
 from fedtct.importing import is_function_name
 from fedtct.report.page import write_report
 from fedtct.report.page.write import REPORT
 from fedtct.runs.config import ELSEWHERE, OWN, OWN_DEFAULTS, RunConfig, check_names, parse_toml
 from fedtct.runs.findings import CLASSES, confusion
-from fedtct.runs.folder import RunFolder, write_text
+from fedtct.runs.folder import RunFolder
 from fedtct.runs.watcher import Watcher
 from fedtct.tasks import Regression
 

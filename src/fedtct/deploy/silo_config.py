@@ -14,7 +14,7 @@ from fedtct.errors import FedtctError
 from fedtct.federation import pick_device
 from fedtct.importing import import_function, is_function_name
 from fedtct.runs.config import HOLDOUT, parse_toml
-from fedtct.runs.folder import check_place
+from fedtct.runs.places import check_place
 from fedtct.silo import Silo
 
 SECRET, SECRET_BYTES = "noise.key", 32

@@ -22,23 +22,14 @@ from safetensors.torch import save_file
 from fedtct.classifier import NetworkClassifier
 from fedtct.errors import FedtctError
 from fedtct.federation import LocalFederation, pick_device
+from fedtct.files import read_json, strict, write_text
 from fedtct.history import Checkpoint, Row
 from fedtct.models import Weights
 from fedtct.paper.protocol import HOLDOUT, SCALES, STAGE2_LR, Retrain, Run, Tangent, Train
 from fedtct.runs.checkpoint import read_checkpoint, write_checkpoint
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import execute, prepare
-from fedtct.runs.folder import (
-    CONFIG,
-    ENVIRONMENT,
-    METRICS,
-    RunFolder,
-    read_json,
-    read_rows,
-    strict,
-    to_line,
-    write_text,
-)
+from fedtct.runs.folder import CONFIG, ENVIRONMENT, METRICS, RunFolder, read_rows, to_line
 from fedtct.runs.plan import Watch
 from fedtct.stage2 import IterativeRegression
 from fedtct.stage2.base import convexify

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from fedtct.errors import FedtctError
 from fedtct.federation import Cost
+from fedtct.files import replacing
 from fedtct.history import Checkpoint
-from fedtct.runs.whole import replacing
 
 HEADER = "checkpoint"
 DOT = "."  # between the names of nested values; silos' own names have slashes

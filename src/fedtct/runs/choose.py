@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedtct.errors import FedtctError
+from fedtct.files import write_json
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Look, prepare
-from fedtct.runs.folder import RunFolder, write_json
+from fedtct.runs.folder import RunFolder
 from fedtct.runs.plan import Plan, Watch
 from fedtct.runs.summary import Summary
 

@@ -10,12 +10,12 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedtct.errors import FedtctError
+from fedtct.files import replacing, write_json
 from fedtct.history import rated_on
 from fedtct.runs.config import OWN, OWN_DEFAULTS, RunConfig, as_value
-from fedtct.runs.folder import RunFolder, write_json
+from fedtct.runs.folder import RunFolder
 from fedtct.runs.plan import Plan
 from fedtct.runs.summary import Summary
-from fedtct.runs.whole import replacing
 
 
 def comparison(

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from fedtct.classifier import Classifier, Fit, NetworkClassifier
 from fedtct.federation import LocalFederation
+from fedtct.files import read_json, strict
 from fedtct.history import Finding
 from fedtct.models import NetworkSpec, Weights
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Job
-from fedtct.runs.folder import FINDINGS, RunFolder, read_json, strict
+from fedtct.runs.folder import FINDINGS, RunFolder
 from fedtct.runs.plan import PLAN
 from fedtct.silo import Silo
 from fedtct.stage1 import Stage1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import time
@@ -16,14 +15,15 @@ import torch
 from fedtct.classifier import RECORD, Classifier, Fit
 from fedtct.errors import FedtctError
 from fedtct.federation import pick_device
+from fedtct.files import read_json, strict, write_json, write_text
 from fedtct.history import Checkpoint, Finding, History, Journal, Row, as_plain
 from fedtct.models import Model
 from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
 from fedtct.runs.config import RunConfig, as_toml, as_value, read_toml
 from fedtct.runs.environment import environment
 from fedtct.runs.lock import hold, release
+from fedtct.runs.places import free_folder
 from fedtct.runs.watcher import Watcher
-from fedtct.runs.whole import replacing
 
 CONFIG, METRICS, ENVIRONMENT = "config.toml", "metrics.jsonl", "environment.json"
 AGREEMENT, CHECKPOINTS, MODEL, FINDINGS = "agreement.json", "checkpoints", "model", "findings"
@@ -221,34 +221,6 @@ def own_model(config: RunConfig) -> Model | None:
     return None if isinstance(model, str) else model
 
 
-def free_folder(path: str | Path, todo: str = "") -> Path:
-    """The path, refused if something is there, with what to do then, or if nothing can be put there."""
-    path = Path(path)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        todo = todo or f"choose another folder with --out, or go on with it with --resume {path}"
-        raise FedtctError(f"{path} exists: {todo}")
-    check_place(path)
-    return path
-
-
-def check_place(path: Path) -> None:
-    """Refuse a path that nothing can be put at, in folders that are there or may be made."""
-    above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-    if above != path and (not above.is_dir() or not os.access(above, os.W_OK)):
-        raise FedtctError(f"{path} cannot be made: {above} is not a folder one may write to")
-    if above == path and not os.access(path, os.W_OK):
-        raise FedtctError(f"{path} may not be written to")
-
-
-def free_file(path: Path) -> Path:
-    """The path of a new file, refused if something is there or nothing can be put there."""
-    if path.exists():
-        raise FedtctError(f"{path} exists: choose another file with --out")
-    if not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):
-        raise FedtctError(f"{path} cannot be made: {path.absolute().parent} is not a folder one may write to")
-    return path
-
-
 def to_line(row: Row) -> str:
     """A row as a line of strict JSON: what is not a number is null."""
     return json.dumps(strict(as_plain(row)), allow_nan=False) + "\n"
@@ -268,31 +240,3 @@ def read_rows(path: Path) -> History:
     """The rows of a run folder; a last line that is still being written does not count."""
     text = (path / METRICS).read_bytes() if (path / METRICS).is_file() else b""
     return History([from_line(line, path / METRICS) for line in text[: text.rfind(b"\n") + 1].splitlines()])
-
-
-def strict(value: Any) -> Any:
-    """The value with NaN and infinities, which JSON does not have, as None."""
-    if isinstance(value, Mapping):
-        return {key: strict(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [strict(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Strict JSON, whole or not at all."""
-    write_text(path, json.dumps(strict(value), indent=2, allow_nan=False) + "\n")
-
-
-def read_json(path: Path) -> Any:
-    """What a JSON file of a run holds."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise FedtctError(f"{path} cannot be read: {error}") from error
-
-
-def write_text(path: Path, text: str) -> None:
-    """Text, whole or not at all."""
-    with replacing(path) as half:
-        half.write_text(text, encoding="utf-8")

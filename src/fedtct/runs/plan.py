@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fedtct.errors import FedtctError
+from fedtct.files import read_json, write_json
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Look, execute, rehearse
-from fedtct.runs.folder import CONFIG, RunFolder, free_folder, read_json, write_json
+from fedtct.runs.folder import CONFIG, RunFolder
+from fedtct.runs.places import free_folder
 from fedtct.runs.watcher import Watcher
 
 PLAN = "plan.json"

@@ -11,11 +11,12 @@ from fedtct import __version__
 from fedtct.classifier import METADATA, Classifier, read_record
 from fedtct.data.sources import read_inputs, read_samples
 from fedtct.errors import FedtctError
+from fedtct.files import replacing
 from fedtct.history import RATED_ON
 from fedtct.importing import import_function, is_function_name
-from fedtct.runs.folder import CONFIG, MODEL, RunFolder, free_file
+from fedtct.runs.folder import CONFIG, MODEL, RunFolder
+from fedtct.runs.places import free_file
 from fedtct.runs.summary import SILO_SAMPLES, SiloRatings, Summary, final_row
-from fedtct.runs.whole import replacing
 from fedtct.tasks import Regression
 
 CARD, TARGET = "model_card", "target"

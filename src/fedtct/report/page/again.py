@@ -4,10 +4,11 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from fedtct.files import read_json
 from fedtct.report.page.blocks import Block, Details, Section
 from fedtct.report.page.tasks import Task
 from fedtct.runs.config import ELSEWHERE, SETTINGS, RunConfig
-from fedtct.runs.folder import ENVIRONMENT, RunFolder, read_json
+from fedtct.runs.folder import ENVIRONMENT, RunFolder
 
 
 def section(task: Task) -> Section:

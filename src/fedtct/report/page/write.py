@@ -9,12 +9,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedtct import __version__
+from fedtct.files import strict, write_text
 from fedtct.report.page import again, answer, classes, dealing, progress, silos, stage2, traffic
 from fedtct.report.page.blocks import COLOURS as COLOUR_COUNT
 from fedtct.report.page.blocks import Chart, Section
 from fedtct.report.page.tasks import Task, arrange
 from fedtct.report.style import COLOURS
-from fedtct.runs.folder import RunFolder, strict, write_text
+from fedtct.runs.folder import RunFolder
 
 REPORT = "report.html"
 SECTIONS: tuple[Callable[[Task], Section | None], ...] = (

@@ -1,0 +1,53 @@
+"""Files that are there whole or not at all, and strict JSON in them."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from fedtct.errors import FedtctError
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A file to write, that takes the place of ``path`` when it is whole; if it fails, nothing of it is left."""
+    half = path.with_name(path.name + ".half")
+    try:
+        yield half
+        half.replace(path)
+    except BaseException as error:
+        with suppress(OSError):
+            half.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None:  # which file it was, a full disk does not say
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Text, whole or not at all."""
+    with replacing(path) as half:
+        half.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Strict JSON, whole or not at all."""
+    write_text(path, json.dumps(strict(value), indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file of a run holds."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FedtctError(f"{path} cannot be read: {error}") from error
+
+
+def strict(value: Any) -> Any:
+    """The value with NaN and infinities, which JSON does not have, as None."""
+    if isinstance(value, Mapping):
+        return {key: strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

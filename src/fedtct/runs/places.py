@@ -1,0 +1,34 @@
+"""Whether something new may be put at a path: asked before any work is done."""
+
+import os
+from pathlib import Path
+
+from fedtct.errors import FedtctError
+
+
+def free_folder(path: str | Path, todo: str = "") -> Path:
+    """The path, refused if something is there, with what to do then, or if nothing can be put there."""
+    path = Path(path)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        todo = todo or f"choose another folder with --out, or go on with it with --resume {path}"
+        raise FedtctError(f"{path} exists: {todo}")
+    check_place(path)
+    return path
+
+
+def free_file(path: Path) -> Path:
+    """The path of a new file, refused if something is there or nothing can be put there."""
+    if path.exists():
+        raise FedtctError(f"{path} exists: choose another file with --out")
+    if not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):
+        raise FedtctError(f"{path} cannot be made: {path.absolute().parent} is not a folder one may write to")
+    return path
+
+
+def check_place(path: Path) -> None:
+    """Refuse a path that nothing can be put at, in folders that are there or may be made."""
+    above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+    if above != path and (not above.is_dir() or not os.access(above, os.W_OK)):
+        raise FedtctError(f"{path} cannot be made: {above} is not a folder one may write to")
+    if above == path and not os.access(path, os.W_OK):
+        raise FedtctError(f"{path} may not be written to")
