@@ -16,14 +16,16 @@ from torch import Tensor, nn
 from fedtct.data.samples import as_samples
 from fedtct.errors import FedtctError
 from fedtct.federation import pick_device
+from fedtct.files import replacing
 from fedtct.history import History
 from fedtct.models import Model, NetworkSpec, Weights, build_own
 from fedtct.tangent import Normaliser, Recipe, TangentMap
 from fedtct.tasks import Answers, Names, Regression
 
 BATCH = 500
-TENSORS, RECORD = "model.safetensors", "model.json"
-METADATA = "fedtct"  # where an exported file has the record
+MODEL_FILE = "model.safetensors"  # of a folder with a model
+EARLIER_RECORD = "model.json"  # beside it in folders of earlier versions, whose file has no record
+METADATA = "fedtct"  # where a file has its record
 
 
 class Classifier(ABC):
@@ -119,16 +121,16 @@ class Classifier(ABC):
         return task.labels() if task.names else np.arange(self.spec.num_classes)
 
     def save(self, folder: str | Path) -> None:
-        """Write the model to a folder: tensors as safetensors, the rest as JSON."""
+        """Write the model to a folder, as one file; a model that is there stays until the new one is whole."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / RECORD).unlink(missing_ok=True)  # without it there is no model: it is written last
-        (folder / TENSORS).write_bytes(save(self._plain_tensors()))
-        (folder / RECORD).write_text(json.dumps(self._record(), indent=2) + "\n")
+        self.export(folder / MODEL_FILE)
+        (folder / EARLIER_RECORD).unlink(missing_ok=True)
 
     def export(self, file: str | Path, **notes: str) -> None:
         """Write the model to one safetensors file, which ``load`` reads; notes, such as a model card, go with it."""
-        Path(file).write_bytes(self.to_bytes(**notes))
+        with replacing(Path(file)) as half:
+            half.write_bytes(self.to_bytes(**notes))
 
     def to_bytes(self, **notes: str) -> bytes:
         """What ``export`` writes, for those who keep models elsewhere than in files."""
@@ -157,11 +159,7 @@ class Classifier(ABC):
         record, file = read_record(folder)
         if cls is not Classifier and record["kind"] != cls.kind:
             raise FedtctError(f"{folder} holds a '{record['kind']}' model, not a '{cls.kind}' one")
-        try:
-            tensors = load_file(file)
-        except SafetensorError as error:
-            raise FedtctError(f"{file} is damaged: it holds no tensors ({error})") from error
-        return rebuild(record, tensors, model, device, str(folder))  # type: ignore[return-value]  # its kind was checked
+        return rebuild(record, load_file(file), model, device, str(folder))  # type: ignore[return-value]  # its kind was checked
 
     def _record(self) -> dict[str, Any]:
         return {"kind": self.kind} | self.spec.record() | {"temperature": self.temperature}
@@ -192,22 +190,17 @@ def rebuild(
 
 def read_record(path: Path) -> tuple[dict[str, Any], Path]:
     """What is recorded about a model in a folder or a file, and where its tensors are."""
+    file = path / MODEL_FILE if path.is_dir() else path
+    if not file.is_file():
+        raise FedtctError(f"{path} holds no saved model: there is no {file.name}")
     try:
-        if path.is_file():
-            with safe_open(path, framework="pt") as file:
-                return _kept(file.metadata()[METADATA]), path
-        if (path / RECORD).is_file() and (path / TENSORS).is_file():
-            return _kept((path / RECORD).read_text()), path / TENSORS
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise FedtctError(f"{path} holds no model that fedtct saved or exported") from error
-    raise FedtctError(f"{path} holds no saved model: {RECORD} and {TENSORS} must be there")
-
-
-def _kept(text: str) -> dict[str, Any]:
-    """A model's record; a KeyError or TypeError if it is of something else."""
-    record: dict[str, Any] = json.loads(text)
-    record["kind"]
-    return record
+        with safe_open(file, framework="pt") as opened:
+            notes = opened.metadata() or {}
+        record = json.loads(notes.get(METADATA) or file.with_name(EARLIER_RECORD).read_text())
+        record["kind"]  # a KeyError or TypeError if it is of something else
+    except (SafetensorError, FileNotFoundError, KeyError, TypeError, ValueError) as error:
+        raise FedtctError(f"{file} holds no model that fedtct saved or exported, or is damaged") from error
+    return record, file
 
 
 class NetworkClassifier(Classifier):

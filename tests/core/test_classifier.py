@@ -3,10 +3,13 @@
 import json
 from collections import OrderedDict
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from core_helpers import tct
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from fedtct import (
@@ -87,7 +90,7 @@ def test_a_saved_model_predicts_the_same_bits(name, tmp_path):
 
 def test_nothing_in_a_saved_model_can_run(tmp_path):
     tangent_model("mlp").save(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.json", "model.safetensors"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model.safetensors"]
 
 
 def test_tangent_model_is_linear_in_its_features():
@@ -149,21 +152,51 @@ def test_a_folder_that_holds_no_model_is_refused(tmp_path):
     "change", [lambda record, name: record.pop(name), lambda record, name: record.update({name: {}})]
 )
 def test_a_model_of_another_version_is_refused(change, name, tmp_path):
-    tangent_model("mlp").save(tmp_path)
-    record = json.loads((tmp_path / "model.json").read_text())
+    record = save_as_earlier_versions(tangent_model("mlp"), tmp_path)
     change(record, name)
     (tmp_path / "model.json").write_text(json.dumps(record))
     with pytest.raises(FedtctError, match=r"of another version of fedtct|holds no model"):
         Classifier.load(tmp_path)
 
 
-def test_a_model_whose_saving_was_interrupted_is_none(tmp_path, monkeypatch):
-    network_model("mlp").save(tmp_path)
-    monkeypatch.setattr(NetworkClassifier, "_record", lambda self: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        network_model("mlp").save(tmp_path)
-    with pytest.raises(FedtctError, match="holds no saved model"):
-        Classifier.load(tmp_path)
+def save_as_earlier_versions(model, folder):
+    """A folder with the record in a file of its own; returns the record."""
+    model.save(folder)
+    with safe_open(folder / "model.safetensors", framework="pt") as file:
+        record = json.loads(file.metadata()["fedtct"])
+    save_file(load_file(folder / "model.safetensors"), folder / "model.safetensors")
+    (folder / "model.json").write_text(json.dumps(record))
+    return record
+
+
+def test_a_model_that_an_earlier_version_saved_is_loaded_and_replaced(tmp_path):
+    earlier, later = network_model("mlp"), tangent_model("mlp")
+    save_as_earlier_versions(earlier, tmp_path)
+    assert torch.equal(Classifier.load(tmp_path).scores(images()), earlier.scores(images()))
+    later.save(tmp_path)
+    assert torch.equal(Classifier.load(tmp_path).scores(images()), later.scores(images()))
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+
+@pytest.mark.parametrize("call", ["write_bytes", "replace", "unlink"])
+def test_at_every_moment_the_old_model_is_there_or_the_new(call, tmp_path, monkeypatch):
+    old, new = network_model("mlp"), tangent_model("mlp")
+    old.save(tmp_path)
+    actual, after = getattr(Path, call), []
+
+    def stopped(path, *rest, **more):
+        if call == "write_bytes":
+            actual(path, rest[0][: len(rest[0]) // 2])
+        after.append(Classifier.load(tmp_path).scores(images()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, call, stopped)
+    with pytest.raises(KeyboardInterrupt):
+        new.save(tmp_path)
+    monkeypatch.undo()
+    there = Classifier.load(tmp_path).scores(images())
+    assert torch.equal(there, after[0])
+    assert torch.equal(there, (new if call == "unlink" else old).scores(images()))
 
 
 def test_bytes_that_are_no_model_are_refused():

@@ -89,7 +89,6 @@ def test_a_run_folder_holds_all_there_is(tmp_path: Path) -> None:
         "metrics.jsonl",
         "environment.json",
         "checkpoints/stage1.safetensors",
-        "model/model.json",
         "model/model.safetensors",
     }
     assert RunConfig.from_toml(tmp_path / "a" / "config.toml") == folder.config
@@ -148,7 +147,7 @@ def test_what_is_not_a_run_cannot_be_resumed(tmp_path: Path) -> None:
 )
 def test_a_damaged_run_says_what_is_damaged(file: str, content: bytes, message: str, tmp_path: Path) -> None:
     execute(RunFolder.create(tmp_path / "a", RunConfig.of(**SMALL)))
-    (tmp_path / "a" / "model" / "model.json").unlink()
+    (tmp_path / "a" / "model" / "model.safetensors").unlink()
     (tmp_path / "a" / file).write_bytes(content)
     with pytest.raises(FedtctError, match=message):
         RunFolder.resume(tmp_path / "a")
@@ -158,7 +157,7 @@ def test_a_damaged_run_says_what_is_damaged(file: str, content: bytes, message: 
 def test_a_lost_checkpoint_costs_time_and_nothing_else(lost: str, tmp_path: Path) -> None:
     small = SMALL | {"method": "tct", "rounds": (1, 2), "p": 50, "steps": 5}
     whole = execute(RunFolder.create(tmp_path / "a", RunConfig.of(**small)))
-    (tmp_path / "a" / "model" / "model.json").unlink()
+    (tmp_path / "a" / "model" / "model.safetensors").unlink()
     (tmp_path / "a" / "checkpoints" / f"{lost}.safetensors").unlink()
     again = execute(RunFolder.resume(tmp_path / "a"))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 
-from fedtct.classifier import RECORD, Classifier, Fit
+from fedtct.classifier import MODEL_FILE, Classifier, Fit
 from fedtct.errors import FedtctError
 from fedtct.federation import pick_device
 from fedtct.files import read_json, strict, write_json, write_text
@@ -78,7 +77,7 @@ class RunFolder(Journal):
     @property
     def finished(self) -> bool:
         """Whether the run came to its end: the model is the last thing it writes."""
-        return (self.path / MODEL / RECORD).is_file()
+        return (self.path / MODEL / MODEL_FILE).is_file()
 
     def fit(self) -> Fit:
         """What a finished run ended with."""
@@ -153,11 +152,7 @@ class RunFolder(Journal):
 
     def finish(self, fit: Fit) -> None:
         """Write the model; it appears whole or not at all."""
-        half = self.path / f"{MODEL}.half"
-        for unfinished in (half, self.path / MODEL):
-            shutil.rmtree(unfinished, ignore_errors=True)
-        fit.model.save(half)
-        half.rename(self.path / MODEL)
+        fit.model.save(self.path / MODEL)
         release(self.path)
 
     def _checkpoint(self, stage: str) -> Path:

@@ -11,7 +11,6 @@ from fedtct import __version__
 from fedtct.classifier import METADATA, Classifier, read_record
 from fedtct.data.sources import read_inputs, read_samples
 from fedtct.errors import FedtctError
-from fedtct.files import replacing
 from fedtct.history import RATED_ON
 from fedtct.importing import import_function, is_function_name
 from fedtct.runs.folder import CONFIG, MODEL, RunFolder
@@ -63,8 +62,7 @@ class Saved(NamedTuple):
     def export(self, file: Path) -> str:
         """Write one file with everything; returns the card."""
         card = self.card or write_card(self, file.name)
-        with replacing(free_file(file)) as half:
-            self.model.export(half, **{CARD: card, TARGET: self.target})
+        self.model.export(free_file(file), **{CARD: card, TARGET: self.target})
         return card
 
 
