@@ -19,9 +19,9 @@ class FedtctError(ValueError):
 
 
 def check_whole(least: int, **settings: Any) -> None:
-    """Refuse settings that are no whole numbers (1e5 is none), or too small."""
+    """Refuse settings that are no whole numbers (1e5 and True are none), or too small."""
     for name, value in settings.items():
-        if not isinstance(value, Integral):
+        if not isinstance(value, Integral) or isinstance(value, bool):
             raise FedtctError(f"{name} must be a whole number, it is {value!r}")
         if value < least:
             raise FedtctError(f"{name} must {f'be at least {least}' if least else 'not be negative'}, it is {value}")
@@ -42,6 +42,6 @@ def check_not_negative(**settings: Any) -> None:
 
 
 def _finite(name: str, value: Any) -> float:
-    if not isinstance(value, Real) or not math.isfinite(value):
+    if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
         raise FedtctError(f"{name} must be a finite number, it is {value!r}")
     return float(value)

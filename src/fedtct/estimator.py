@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from fedtct.classifier import Classifier
 from fedtct.data import partition
+from fedtct.data.splits import parse_split
 from fedtct.data.tables import numbered
 from fedtct.errors import FedtctError
 from fedtct.models import Model
@@ -89,8 +90,10 @@ class _FederatedTangent(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
                 raise FedtctError("silos has missing values: say whose each sample is")
             owners = owners.astype(str) if owners.dtype == object else owners  # names and numbers may be mixed
             return [(str(name), np.flatnonzero(owners == name)) for name in np.unique(owners)]
-        labels = y if y.dtype.kind in "iu" else np.zeros(len(y), np.int64)
-        rows = partition(labels, min(self.n_silos, len(y)), self.split, seed)
+        has_classes = y.dtype.kind in "iu"
+        if not has_classes and parse_split(self.split)[0] == "classes":
+            raise FedtctError(f"split '{self.split}' deals by classes, which numbers have none of: use 'iid'")
+        rows = partition(y if has_classes else np.zeros(len(y), np.int64), min(self.n_silos, len(y)), self.split, seed)
         return [(f"silo {index}", part) for index, part in enumerate(rows)]
 
     def _inputs(self, x: Any) -> Any:
@@ -144,7 +147,10 @@ class FederatedTangentClassifier(ClassifierMixin, _FederatedTangent):  # type: i
 
 
 class FederatedTangentRegressor(RegressorMixin, _FederatedTangent):  # type: ignore[misc]
-    """TCT as a scikit-learn regressor; its parameters are those of FederatedTangentClassifier."""
+    """TCT as a scikit-learn regressor; its parameters are those of FederatedTangentClassifier.
+
+    ``split`` is "iid", or "dirichlet:ALPHA" for silos of unequal sizes: numbers have no classes to deal by.
+    """
 
     def fit(self, X: Any, y: Any, silos: Any = None) -> FederatedTangentRegressor:
         """Learn numbers; ``silos`` tells whose each sample is."""

@@ -296,6 +296,8 @@ def test_silos_are_called_by_their_names():
         (lambda: FedAvg("mlp").fit(Silo(X, Y)), "must be a list of them, it is a single Silo"),
         (lambda: FedAvg(Answers()).fit([Silo(X, Y)]), r"gives dict for one sample, not \(1, 3\)"),
         (lambda: FedAvg("mlp", rounds=2.5), "rounds must be a whole number, it is 2.5"),
+        (lambda: FedAvg("mlp", rounds=True), "rounds must be a whole number, it is True"),
+        (lambda: FedAvg("mlp", lr=True), "lr must be a finite number, it is True"),
         (lambda: FedAvg("mlp", batch_size="32"), "batch_size must be a whole number, it is '32'"),
         (lambda: TangentFeatures(p=1e5), "p must be a whole number, it is 100000.0"),
         (lambda: ScaffoldRegression(steps=7.5), "steps must be a whole number, it is 7.5"),
