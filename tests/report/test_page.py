@@ -1,7 +1,9 @@
 """The page: what it says about runs, how runs are told apart, and that looking changes nothing."""
 
+import json
 import shlex
 import shutil
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from fedtct.report.page.tasks import arrange
 from fedtct.report.page.write import render, to_json
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
+from fedtct.runs.forms import FORMS
 
 pytestmark = pytest.mark.xdist_group("report")  # the runs are made once
 
@@ -84,6 +87,28 @@ def test_looking_at_a_run_changes_nothing(compared: Path, tmp_path: Path) -> Non
     before = tree(tmp_path / "runs")
     write_report(read_runs([tmp_path / "runs"]), tmp_path / "page.html")
     assert tree(tmp_path / "runs") == before
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_findings_of_another_form_are_left_out_and_named(
+    name: str, compared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, page = tmp_path / "tct", tmp_path / "page.html"
+    shutil.copytree(compared / "tct-classes4-seed0", run)
+    file = run / "findings" / f"{name}.json"
+    assert main(["report", str(run), "--out", str(page)]) == 0
+    assert capsys.readouterr().err == ""
+    as_it_is, whole = page.read_text(), json.loads(file.read_text())
+    of_another_version = [[], {}, {"ranks": 3}, {key: {"of": value} for key, value in whole.items()}]
+    for found in of_another_version:
+        file.write_text(json.dumps(found))
+        warnings.resetwarnings()
+        assert main(["report", str(run), "--out", str(page)]) == 0
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line == f"fedtct: warning: {file} is damaged, or of another version of fedtct: it is left out"
+        file.unlink()
+        assert main(["report", str(run), "--out", str(tmp_path / "without.html")]) == 0
+        assert page.read_text() == (tmp_path / "without.html").read_text() != as_it_is
 
 
 def test_a_run_that_goes_on_elsewhere_can_be_looked_at(compared: Path, tmp_path: Path) -> None:

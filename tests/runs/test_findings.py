@@ -10,8 +10,9 @@ import torch
 from fedtct.runs.compare import comparison
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Job, execute, prepare
-from fedtct.runs.findings import ALONE, Judge, alone, class_counts, find_all, recall, table
+from fedtct.runs.findings import Judge, alone, class_counts, find_all, recall, table
 from fedtct.runs.folder import RunFolder
+from fedtct.runs.forms import ALONE
 
 CONFIG = RunConfig.of(limit=150, silos=3, rounds=(2, 3), local_epochs=1, p=200, steps=10, holdout=0.2)
 

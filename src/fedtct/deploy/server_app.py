@@ -24,8 +24,9 @@ from fedtct.importing import is_function_name
 from fedtct.report.page import write_report
 from fedtct.report.page.write import REPORT
 from fedtct.runs.config import ELSEWHERE, OWN, OWN_DEFAULTS, RunConfig, check_names, parse_toml
-from fedtct.runs.findings import CLASSES, confusion
+from fedtct.runs.findings import confusion
 from fedtct.runs.folder import RunFolder
+from fedtct.runs.forms import CLASSES
 from fedtct.runs.watcher import Watcher
 from fedtct.tasks import Regression
 

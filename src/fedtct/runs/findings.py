@@ -13,18 +13,18 @@ from torch import Tensor
 
 from fedtct.classifier import Classifier, Fit, NetworkClassifier
 from fedtct.federation import LocalFederation
-from fedtct.files import read_json, strict
+from fedtct.files import strict
 from fedtct.history import Finding
 from fedtct.models import NetworkSpec, Weights
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Job
 from fedtct.runs.folder import FINDINGS, RunFolder
+from fedtct.runs.forms import ALONE, CLASSES, SILOS, SPLIT, read_finding
 from fedtct.runs.plan import PLAN
 from fedtct.silo import Silo
 from fedtct.stage1 import Stage1
 from fedtct.tasks import Regression
 
-SPLIT, CLASSES, SILOS, ALONE = "split", "classes", "silos", "alone"
 ALONE_EPOCHS = 25  # that a silo trains by itself, or as many as it trained in the run if these are fewer
 
 # What a model that a silo trains alone does not depend on: the rest of the settings decides on it.
@@ -149,8 +149,8 @@ def alone(folder: RunFolder, job: Job, judge: Judge) -> Finding:
     settings = alone_settings(folder.config)
     shared = (folder.path.parent / PLAN).is_file()  # runs of one plan have the same silos
     for other in sorted(folder.path.parent.glob(f"*/{FINDINGS}/{ALONE}.json")) if shared else ():
-        found: Finding = read_json(other)
-        if found["settings"] == settings:
+        found = read_finding(other)
+        if found is not None and found["settings"] == settings:
             return found
     # FedAvg's first question with more epochs: before an average, every silo is alone.
     changed = {"method": "fedavg", "rounds": (1,), "patience": 0, "epsilon": 0.0, "trainable": settings["trainable"]}

@@ -20,6 +20,7 @@ from fedtct.models import Model
 from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
 from fedtct.runs.config import RunConfig, as_toml, as_value, read_toml
 from fedtct.runs.environment import environment
+from fedtct.runs.forms import read_finding
 from fedtct.runs.lock import hold, release
 from fedtct.runs.places import free_folder
 from fedtct.runs.watcher import Watcher
@@ -147,8 +148,7 @@ class RunFolder(Journal):
     def finding(self, name: str) -> Finding | None:
         """What was found out, if it was."""
         path = self.path / FINDINGS / f"{name}.json"
-        found: Finding = read_json(path) if path.is_file() else {}
-        return found or None
+        return read_finding(path) if path.is_file() else None
 
     def finish(self, fit: Fit) -> None:
         """Write the model; it appears whole or not at all."""

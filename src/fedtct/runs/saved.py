@@ -14,6 +14,7 @@ from fedtct.errors import FedtctError
 from fedtct.history import RATED_ON
 from fedtct.importing import import_function, is_function_name
 from fedtct.runs.folder import CONFIG, MODEL, RunFolder
+from fedtct.runs.forms import SPLIT
 from fedtct.runs.places import free_file
 from fedtct.runs.summary import SILO_SAMPLES, SiloRatings, Summary, final_row
 from fedtct.tasks import Regression
@@ -109,7 +110,7 @@ def _training(run: RunFolder) -> list[str]:
         f"- **Data:** {summary.dataset}{'' if run.config.data else f', split {summary.split}'}, {summary.silos} silos",
         f"- **{metric.capitalize() if metric == 'accuracy' else metric}:** {where}",
     ]
-    split = run.finding("split") or {}
+    split = run.finding(SPLIT) or {}
     rated_by = final_row(run.history, run.config).rated_by
     names = [silo["name"] for silo in split.get("silos", [])] or list(rated_by)
     if silos.values:

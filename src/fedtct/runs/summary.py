@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from fedtct.history import Rated, Row
 from fedtct.privacy import spent_epsilon
 from fedtct.runs.config import RunConfig
-from fedtct.runs.findings import SILOS
 from fedtct.runs.folder import RunFolder
+from fedtct.runs.forms import SILOS
 
 SILO_SAMPLES = {  # what a silo's rating is on
     "holdout": "what it holds out",

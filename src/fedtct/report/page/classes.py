@@ -20,7 +20,7 @@ from fedtct.report.page.blocks import (
     ticks,
 )
 from fedtct.report.page.tasks import Method, Task
-from fedtct.runs.findings import CLASSES, SPLIT
+from fedtct.runs.forms import CLASSES, SPLIT
 
 Confusion = list[list[int]]
 

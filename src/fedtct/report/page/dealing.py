@@ -2,7 +2,7 @@
 
 from fedtct.report.page.blocks import Chart, Choice, Note, Section, downwards, ticks
 from fedtct.report.page.tasks import Task
-from fedtct.runs.findings import SPLIT
+from fedtct.runs.forms import SPLIT
 
 
 def section(task: Task) -> Section:

@@ -26,7 +26,7 @@ from fedtct.report.page.blocks import (
     ticks,
 )
 from fedtct.report.page.tasks import Method, Task, called
-from fedtct.runs.findings import ALONE, SILOS
+from fedtct.runs.forms import ALONE, SILOS
 from fedtct.runs.summary import SILO_SAMPLES, final_row
 
 COLUMNS = (

@@ -25,6 +25,7 @@ from fedtct.report.page.blocks import (
 )
 from fedtct.report.page.tasks import Method, Task, called
 from fedtct.runs.folder import RunFolder
+from fedtct.runs.forms import STAGE2
 
 NOISE = 1e-8  # eigenvalues below this share of the largest are rounding errors
 Inspected = tuple[Method, RunFolder, Finding]
@@ -34,7 +35,7 @@ def section(task: Task) -> Section | None:
     """What there is to see of the linear problem; none if no method has one."""
     if all(method.config.method != "tct" for method in task.methods):
         return None
-    inspected = list(task.findings("stage2"))
+    inspected = list(task.findings(STAGE2))
     if not inspected:
         return Section("Stage 2", [Note("Not known: the runs did not get there, or did not keep it.")])
     first = {method.label: (method, run, found) for method, run, found in reversed(inspected)}  # the first seed's

@@ -8,8 +8,9 @@ from typing import Any
 from fedtct.errors import FedtctError
 from fedtct.report.style import TITLES
 from fedtct.runs.config import RunConfig
-from fedtct.runs.findings import OF_THE_METHOD, SPLIT
+from fedtct.runs.findings import OF_THE_METHOD
 from fedtct.runs.folder import CONFIG, RunFolder
+from fedtct.runs.forms import SPLIT
 from fedtct.runs.plan import PLAN, Plan
 
 OF_THE_TRAINING = ("model", "batch_size", "lr", "weight_decay", "trainable", "augment", "init_weights")
