@@ -357,6 +357,9 @@ def take_steps(
 ) -> tuple[Tensor, Tensor]:
     """A silo's part of a round of stage 2: the point that W is, and W after the steps."""
     start = regression.point(w)
+    for name, point in memory.items():
+        if len(point) != len(start):  # it was remembered in another form, when more or less memory was left
+            memory[name] = regression.point(point[: regression.p])
     term = scaffold.before(memory, start) if scaffold else None
     local, gradient = regression.advance(start, term, lr, steps)
     if scaffold:

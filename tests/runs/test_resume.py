@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from fedtct.history import Checkpoint, Row
+from fedtct.least_squares import closed_form
 from fedtct.runs import folder as folder_module
+from fedtct.runs.checkpoint import rows_at
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import execute
 from fedtct.runs.folder import METRICS, RunFolder
@@ -104,6 +106,25 @@ def test_a_run_may_be_killed_again_and_again(tmp_path: Path) -> None:
             folder = Doomed.resume(path)
     assert 2 < stops < 100
     assert outcome(path) == expected
+
+
+@pytest.mark.parametrize("shares", [(1.0, 0.0), (0.0, 1.0)], ids=["decomposed, then not", "not, then decomposed"])
+def test_a_run_goes_on_where_less_or_more_memory_is_left(
+    shares: tuple[float, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = RunConfig.of(**RUNS["tct by scaffold"] | {"p": 25, "steps": 100})  # more samples than features
+    execute(RunFolder.create(tmp_path / "whole", config))
+    doomed = Doomed.create(tmp_path / "stopped", config)
+    doomed.left = 27  # in stage 2, with two rounds saved
+    monkeypatch.setattr(folder_module, "CHECKPOINT_SHARE", 1.0)
+    monkeypatch.setattr(closed_form, "GRAM_SHARE", shares[0])
+    with pytest.raises(Stop):
+        execute(doomed)
+    assert rows_at(tmp_path / "stopped" / "checkpoints" / "stage2.safetensors") == 7
+    monkeypatch.setattr(closed_form, "GRAM_SHARE", shares[1])
+    execute(RunFolder.resume(tmp_path / "stopped"))
+    whole, resumed = (RunFolder.read(tmp_path / name).fit() for name in ("whole", "stopped"))
+    assert resumed.model.linear.w.numpy() == pytest.approx(whole.model.linear.w.numpy(), abs=1e-4)  # type: ignore[attr-defined]
 
 
 def test_half_a_line_and_half_a_checkpoint_are_dropped(tmp_path: Path) -> None:
