@@ -77,6 +77,11 @@ class Row(Rated):
     holdout_rmse: float | None = None
     rated_by: tuple[str, ...] = ()
 
+    @property
+    def silo_ratings(self) -> tuple[float | None, ...]:
+        """Accuracies of silos, or their R²; none where that is no number."""
+        return self.silo_r2s if self.regression else self.silo_accuracies
+
     @classmethod
     def of(cls, stage: str, number: int, cost: Cost, replies: Replies | None, test: Score | None) -> "Row":
         """Put a row together from what the silos and the test set say about a model."""

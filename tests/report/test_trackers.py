@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from fedtct.cli import main
+from fedtct.history import History, Row
+from fedtct.report.trackers import metrics
 from fedtct.runs.folder import RunFolder
 
 pytestmark = pytest.mark.xdist_group("report")
@@ -27,6 +29,17 @@ def test_tensorboard_holds_every_row_once(run: RunFolder) -> None:
     assert [event.step for event in events.Scalars("stage2/test_accuracy")] == [4, 5, 6]  # after 2 + 2 rounds
     total = sum(row.bytes_up + row.bytes_down for row in run.history) / 1e6
     assert events.Scalars("megabytes")[-1].value == pytest.approx(total)
+
+
+def test_silos_are_told_apart_whatever_is_learnt(run: RunFolder) -> None:
+    (_, found), *_ = metrics(run)
+    assert [found[f"stage1/silo_accuracy/{k}"] for k in range(3)] == list(run.history[0].silo_accuracies)
+    run.history = History([Row("stage1", 0, train_r2=0.5, silo_r2s=(0.25, None, 0.75))])  # as a file has no number
+    ((_, found),) = metrics(run)
+    assert {name: value for name, value in found.items() if "silo" in name} == {
+        "stage1/silo_r2/0": 0.25,
+        "stage1/silo_r2/2": 0.75,
+    }
 
 
 def test_mlflow_holds_settings_and_rows(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,8 @@ def metrics(run: RunFolder) -> Iterator[tuple[int, dict[str, float]]]:
 
 def _numbers(row: Row) -> dict[str, float]:
     plain = {name: value for name, value in asdict(row).items() if isinstance(value, int | float) and name != "round"}
-    return plain | {f"silo_accuracy/{k}": value for k, value in enumerate(row.silo_accuracies)}
+    measure = "r2" if row.regression else "accuracy"
+    return plain | {f"silo_{measure}/{k}": value for k, value in enumerate(row.silo_ratings) if value is not None}
 
 
 def _settings(run: RunFolder) -> dict[str, Any]:

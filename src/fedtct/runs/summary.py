@@ -92,7 +92,7 @@ class SiloRatings(NamedTuple):
         if found := run.finding(SILOS):
             return cls(tuple(found["own"]), "holdout" if found.get("held_out") else "test")
         last = final_row(run.history, run.config)
-        return cls(last.silo_r2s if last.regression else last.silo_accuracies, "own")
+        return cls(last.silo_ratings, "own")
 
     @property
     def worst(self) -> float | None:

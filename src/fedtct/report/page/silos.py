@@ -181,5 +181,4 @@ def _without_models_of_their_own(task: Task) -> Section:
 
 def _ratings(row: Row) -> dict[str, float | None]:
     """What each silo says about the model, by its name."""
-    values = row.silo_r2s if row.regression else row.silo_accuracies
-    return dict(zip(called(row.rated_by, len(values)), values, strict=True))
+    return dict(zip(called(row.rated_by, len(row.silo_ratings)), row.silo_ratings, strict=True))
