@@ -108,6 +108,7 @@ def test_a_run_may_be_killed_again_and_again(tmp_path: Path) -> None:
     assert outcome(path) == expected
 
 
+@pytest.mark.filterwarnings("ignore:the Gram matrix")
 @pytest.mark.parametrize("shares", [(1.0, 0.0), (0.0, 1.0)], ids=["decomposed, then not", "not, then decomposed"])
 def test_a_run_goes_on_where_less_or_more_memory_is_left(
     shares: tuple[float, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
