@@ -29,9 +29,9 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
         yield
 
 
-def generator(seed: int, *key: str | int, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator of its own for each key. On the CPU, the default, it draws the same on every machine."""
-    return torch.Generator(device).manual_seed(derive(seed, *key))
+def generator(seed: int, *key: str | int) -> torch.Generator:
+    """A generator of its own for each key. It is the CPU's, which draws the same on every machine."""
+    return torch.Generator().manual_seed(derive(seed, *key))
 
 
 def digest(message: Mapping[str, Any], *more: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from fedtct import __version__
 from fedtct.cli import main
-from fedtct.runs.config import RunConfig
+from fedtct.runs.config import RunConfig, read_toml
 
 SMALL = ["--limit", "150", "--silos", "3", "--split", "iid", "--local-epochs", "1", "--p", "200", "--steps", "10"]
 
@@ -82,7 +82,7 @@ def test_folders_are_named_after_runs_and_never_reused(fedtct: Terminal) -> None
 def test_options_override_the_file(fedtct: Terminal) -> None:
     (fedtct.folder / "run.toml").write_text('method = "fedavg"\nrounds = 3\nlr = 0.5\n')
     result = fedtct.run("--config", "run.toml", "--lr", "0.25", "--no-normalize")
-    config = RunConfig.from_toml(Path(result["folder"]) / "config.toml")
+    config = RunConfig.of(**read_toml(Path(result["folder"]) / "config.toml"))
     assert (config.rounds, config.lr, config.normalize, config.limit) == ((3,), 0.25, False, 150)
 
 

@@ -15,7 +15,7 @@ from fedtct.report.page.again import command
 from fedtct.report.page.blocks import ACCURACY, FIELDS, R2, logarithmic, number
 from fedtct.report.page.tasks import arrange
 from fedtct.report.page.write import render, to_json
-from fedtct.runs.config import RunConfig
+from fedtct.runs.config import RunConfig, read_toml
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.forms import FORMS
 
@@ -29,7 +29,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 def run_with(folder: Path, run: Path, name: str, **settings: object) -> RunFolder:
     """A copy of a run, with some settings as if they had been others."""
     shutil.copytree(run, folder / name)
-    config = replace(RunConfig.from_toml(run / "config.toml"), **settings)
+    config = replace(RunConfig.of(**read_toml(run / "config.toml")), **settings)
     (folder / name / "config.toml").write_text(config.to_toml())
     return RunFolder.read(folder / name)
 

@@ -175,7 +175,7 @@ def test_an_unknown_setting_is_named_with_the_one_that_was_meant(tmp_path: Path)
     file = tmp_path / "run.toml"
     file.write_text('dataset = "digits"\nlocal_epoch = 3\n')
     with pytest.raises(FedtctError, match=r"run\.toml has an unknown setting 'local_epoch': .*'local_epochs'"):
-        RunConfig.from_toml(file)
+        read_toml(file)
     with pytest.raises(FedtctError, match="unknown setting 'zzz': known are dataset, "):
         RunConfig.of(zzz=1)
 
@@ -190,9 +190,3 @@ def test_a_file_that_is_not_toml_is_refused(content: bytes, tmp_path: Path) -> N
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FedtctError, match=r"cannot read .*no\.toml: No such file"):
         read_toml(tmp_path / "no.toml")
-
-
-def test_the_command_line_overrides_the_file(tmp_path: Path) -> None:
-    (tmp_path / "run.toml").write_text('method = "fedavg"\nrounds = 5\nlr = 1\n')
-    config = RunConfig.from_toml(tmp_path / "run.toml", lr="0.5")
-    assert (config.method, config.rounds, config.lr) == ("fedavg", (5,), 0.5)

@@ -20,7 +20,7 @@ from fedtct.files import strict, write_text
 from fedtct.history import Checkpoint, Row
 from fedtct.runs import execute as execute_module
 from fedtct.runs.checkpoint import flatten, read_checkpoint, rows_at, unflatten, write_checkpoint
-from fedtct.runs.config import RunConfig
+from fedtct.runs.config import RunConfig, read_toml
 from fedtct.runs.environment import git_commit
 from fedtct.runs.execute import execute, prepare
 from fedtct.runs.folder import RunFolder, from_line, to_line
@@ -91,7 +91,7 @@ def test_a_run_folder_holds_all_there_is(tmp_path: Path) -> None:
         "checkpoints/stage1.safetensors",
         "model/model.safetensors",
     }
-    assert RunConfig.from_toml(tmp_path / "a" / "config.toml") == folder.config
+    assert RunConfig.of(**read_toml(tmp_path / "a" / "config.toml")) == folder.config
     assert [row.round for row in folder.history] == [0, 1, 2]
     [session] = json.loads(files["environment.json"])
     assert session.keys() >= {"fedtct", "torch", "python", "platform", "device", "threads", "git_commit", "command"}

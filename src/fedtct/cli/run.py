@@ -15,7 +15,6 @@ from fedtct.errors import FedtctError
 from fedtct.runs.config import RunConfig, read_toml, warn_of_unread
 
 if TYPE_CHECKING:
-    from fedtct.runs.choose import Choice
     from fedtct.runs.folder import RunFolder
     from fedtct.runs.plan import Plan
 
@@ -130,7 +129,7 @@ def _choose(config: RunConfig, rates: list[Any], path: Path, screen: Screen, jso
     _carry_out(plan, path, False, screen, json)
 
 
-def _carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool) -> "Choice":
+def _carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool) -> None:
     from fedtct.runs.choose import choose
 
     with stoppable(screen, path, f"fedtct run --resume {path}"), screen:
@@ -138,4 +137,3 @@ def _carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: boo
         screen.wait("writing the report")
         page = report_on(list(choice.runs.values()), path)
     print_choice(choice, json, page)
-    return choice

@@ -24,6 +24,7 @@ from fedtct.federation.wire import (
     FORGET,
     FORGOT,
     OWN_MODEL,
+    PREPARATION,
     REMEMBERED,
     SILO,
     UNPREPARED,
@@ -156,7 +157,7 @@ def _secret(seat: Seat, envelope: Envelope) -> str:
 def _kept_answer(cache: RunCache, envelope: Envelope) -> Message:
     """What was answered when the features were built, if they are there already; empty if they are not."""
     question = envelope.question
-    tensors, which = cache.features() if question in ("moments", "normalise") else ({}, {})
+    tensors, which = cache.features() if question in PREPARATION else ({}, {})
     if not which or which["recipe"] != envelope.recipe:
         return {}
     if question == "moments":

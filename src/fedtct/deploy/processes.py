@@ -41,9 +41,9 @@ def environment(home: Path) -> dict[str, str]:
     return dict(os.environ) | QUIET | {"FLWR_HOME": str(home.absolute()), "PATH": programs}
 
 
-def superlink(server: Path, port: int = 0) -> list[str]:
+def superlink(server: Path) -> list[str]:
     """The server's process: it takes silos with registered keys alone, over TLS, and orders from this machine."""
-    host, there = split_address(address_of(server))
+    host, port = split_address(address_of(server))
     bind = "127.0.0.1" if host in ("127.0.0.1", "localhost") else "0.0.0.0"
     files = {"ca": server / "ca.crt", "cert": server / "server.crt", "key": server / "server.key"}
     for file in files.values():
@@ -51,7 +51,7 @@ def superlink(server: Path, port: int = 0) -> list[str]:
     _program("flower-superlink")  # says what to install if it is not there
     return [
         *(sys.executable, "-m", "fedtct.deploy.superlink"),
-        *("--host", bind, "--port", str(port or there)),
+        *("--host", bind, "--port", str(port)),
         *("--ssl-ca-certfile", str(files["ca"]), "--ssl-certfile", str(files["cert"])),
         *("--ssl-keyfile", str(files["key"]), "--enable-supernode-auth"),
         *("--database", str(server / DATABASE), "--isolation", "subprocess"),

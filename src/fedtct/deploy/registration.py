@@ -1,6 +1,5 @@
 """Who is let in: Flower keeps a list of keys, and we keep whose they are."""
 
-import json
 import os
 import re
 import subprocess
@@ -8,7 +7,7 @@ from pathlib import Path
 
 from fedtct.deploy.processes import CONNECTION, DATABASE, environment, flwr, write_connection
 from fedtct.errors import FedtctError
-from fedtct.files import write_text
+from fedtct.files import read_json, write_json
 
 REGISTERED = re.compile(r"SuperNode (\d+) registered")
 REMOVED = "removed"
@@ -38,7 +37,7 @@ def register(server: Path) -> list[str]:
         node = REGISTERED.search(result.stdout)
         known[mark] = [node[1] if node else "", public.stem]
         new.append(public.stem)
-        _write_known(server, known)
+        write_json(_registered(server), known)
     return new
 
 
@@ -58,7 +57,7 @@ def unregister(server: Path) -> list[str]:
             )
         known[mark] = [REMOVED, name]
         gone.append(name)
-        _write_known(server, known)
+        write_json(_registered(server), known)
     return gone
 
 
@@ -75,12 +74,8 @@ def _registered(server: Path) -> Path:
 
 def _known(server: Path) -> dict[str, list[str]]:
     file = _registered(server)
-    known: dict[str, list[str]] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    known: dict[str, list[str]] = read_json(file) if file.is_file() else {}
     return known
-
-
-def _write_known(server: Path, known: dict[str, list[str]]) -> None:
-    write_text(_registered(server), json.dumps(known, indent=1) + "\n")
 
 
 def _mark(public: Path) -> str:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 ENOUGH = 16  # nodes of a series, times the root of the steps
+TOLERANCE = 1e-10  # relative to the largest value: where what is left of a series is below it, it ends
 
 
 def power_sums(q: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -33,11 +34,10 @@ def step_sums(eigenvalues: Tensor, lr: float | Tensor, steps: int | Tensor) -> t
 class ChebyshevSeries:
     """The coefficients of s and t (see ``power_sums``), as functions of an eigenvalue in 0 … upper; a row a degree.
 
-    With as many nodes as steps they are exact, but for many steps fewer do. They end where what is left is below
-    ``tolerance``, relative to the largest value: after some 6·√M.
+    With as many nodes as steps they are exact, but for many steps fewer do: they end after some 6·√M.
     """
 
-    def __init__(self, upper: float, lr: float | Tensor, steps: int | Tensor, tolerance: float = 1e-10) -> None:
+    def __init__(self, upper: float, lr: float | Tensor, steps: int | Tensor) -> None:
         self.upper = upper
         from scipy.fft import dct  # rarely needed, and slow to import
 
@@ -48,7 +48,7 @@ class ChebyshevSeries:
         coefficients = torch.from_numpy(dct(values.cpu().numpy(), axis=1)) / nodes
         coefficients[:, 0] /= 2
         left = coefficients.abs().flip(1).cumsum(1).flip(1)
-        needed = (left > tolerance * values.abs().amax(1, keepdim=True)).any(2).any(0)
+        needed = (left > TOLERANCE * values.abs().amax(1, keepdim=True)).any(2).any(0)
         self.s, self.t = coefficients[:, : 1 + int(needed.nonzero().max())]
 
     def __len__(self) -> int:

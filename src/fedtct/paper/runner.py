@@ -22,14 +22,14 @@ from safetensors.torch import save_file
 from fedtct.classifier import NetworkClassifier
 from fedtct.errors import FedtctError
 from fedtct.federation import LocalFederation, pick_device
-from fedtct.files import read_json, strict, write_text
+from fedtct.files import strict, write_text
 from fedtct.history import Checkpoint, Row
 from fedtct.models import Weights
 from fedtct.paper.protocol import HOLDOUT, SCALES, STAGE2_LR, Retrain, Run, Tangent, Train
 from fedtct.runs.checkpoint import read_checkpoint, write_checkpoint
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import execute, prepare
-from fedtct.runs.folder import CONFIG, ENVIRONMENT, METRICS, RunFolder, read_rows, to_line
+from fedtct.runs.folder import CONFIG, METRICS, RunFolder, read_rows, to_line
 from fedtct.runs.plan import Watch
 from fedtct.stage2 import IterativeRegression
 from fedtct.stage2.base import convexify
@@ -286,11 +286,11 @@ class Runner:
         return run
 
     def _write(self, run: Run, folder: Path, extra: dict[str, Any]) -> None:
-        rows = list(read_rows(folder))
-        config = asdict(RunFolder.resume(folder).config)
+        done = RunFolder.read(folder)
+        rows, config = list(done.history), asdict(done.config)
         for name in ("data_dir", "init_weights"):
             config[name] = Path(config[name]).name if config[name] else ""
-        sittings = [{k: v for k, v in e.items() if k != "command"} for e in read_json(folder / ENVIRONMENT)]
+        sittings = [{k: v for k, v in e.items() if k != "command"} for e in done.sittings()]
         rated, unanswered = rows[-1].test_accuracy, "refused" in extra and "lr_used" not in extra
         record = {
             "run": run.name,

@@ -101,11 +101,6 @@ class RunConfig:
             values["rounds"] = (*rounds, 1)
         return cls(**values)
 
-    @classmethod
-    def from_toml(cls, path: str | Path, **overrides: Any) -> RunConfig:
-        """The configuration in a file, with some settings overridden."""
-        return cls.of(**(read_toml(path) | overrides))
-
     def to_toml(self) -> str:
         """All settings, a line each."""
         return "".join(f"{name} = {as_toml(value)}\n" for name, value in asdict(self).items())

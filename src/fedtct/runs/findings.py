@@ -28,21 +28,11 @@ from fedtct.tasks import Regression
 ALONE_EPOCHS = 25  # that a silo trains by itself, or as many as it trained in the run if these are fewer
 
 # What a model that a silo trains alone does not depend on: the rest of the settings decides on it.
-OF_THE_METHOD: tuple[str, ...] = ("method", "rounds", "local_epochs", "patience", "evaluate_every", "mu", "alpha")
-OF_THE_METHOD += (
-    "server_lr",
-    "p",
-    "normalize",
-    "stage2",
-    "steps",
-    "stage2_lr",
-    "ridge",
-    "d",
-    "epsilon",
-    "delta",
-    "clip",
+OF_THE_METHOD = (
+    *("method", "rounds", "local_epochs", "patience", "evaluate_every", "mu", "alpha", "server_lr"),
+    *("p", "normalize", "stage2", "steps", "stage2_lr", "ridge", "d", "epsilon", "delta", "clip"),
+    *("device", "data_dir"),
 )
-OF_THE_METHOD += ("device", "data_dir")
 
 
 def find_all(folder: RunFolder, job: Job, fit: Fit) -> None:

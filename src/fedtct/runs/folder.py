@@ -104,7 +104,7 @@ class RunFolder(Journal):
                 write_json(self.path / AGREEMENT, self._agreement)
             (self.path / CHECKPOINTS).mkdir(exist_ok=True)
             this = environment(self.config.device) | {"engine": self.engine}
-            write_json(self.path / ENVIRONMENT, [*self._sessions(), this])
+            write_json(self.path / ENVIRONMENT, [*self.sittings(), this])
             self._opened = True
         self.watcher.begin(stage, rounds, done)
 
@@ -158,7 +158,7 @@ class RunFolder(Journal):
     def _checkpoint(self, stage: str) -> Path:
         return self.path / CHECKPOINTS / f"{stage}.safetensors"
 
-    def _sessions(self) -> list[dict[str, Any]]:
+    def sittings(self) -> list[dict[str, Any]]:
         """What the run ran on so far, each time that it was begun or gone on with."""
         found: list[dict[str, Any]] = read_json(self.path / ENVIRONMENT) if (self.path / ENVIRONMENT).is_file() else []
         return found
@@ -166,8 +166,8 @@ class RunFolder(Journal):
     @property
     def go_on(self) -> str:
         """The command that goes on with the run: the one it was begun with."""
-        sessions = self._sessions()
-        return f"{sessions[-1].get('engine', self.engine) if sessions else self.engine} --resume {self.path}"
+        sittings = self.sittings()
+        return f"{sittings[-1].get('engine', self.engine) if sittings else self.engine} --resume {self.path}"
 
     def _check_engine(self) -> None:
         """Refuse a run whose silos keep their memory where this engine does not look for it."""

@@ -4,11 +4,10 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from fedtct.files import read_json
 from fedtct.report.page.blocks import Block, Details, Section
 from fedtct.report.page.tasks import Task
 from fedtct.runs.config import ELSEWHERE, SETTINGS, RunConfig
-from fedtct.runs.folder import ENVIRONMENT, RunFolder
+from fedtct.runs.folder import RunFolder
 
 
 def section(task: Task) -> Section:
@@ -18,11 +17,11 @@ def section(task: Task) -> Section:
 
 
 def _details(label: str, run: RunFolder) -> Details:
-    sessions: list[dict[str, Any]] = read_json(run.path / ENVIRONMENT) if (run.path / ENVIRONMENT).is_file() else []
-    began = sessions[0] if sessions else {}
+    sittings = run.sittings()
     texts = {"Configuration": run.config.to_toml()}
-    if began:
-        resumed = {"resumed": f"{len(sessions) - 1} times"} if len(sessions) > 1 else {}
+    if sittings:
+        began = sittings[0]
+        resumed = {"resumed": f"{len(sittings) - 1} times"} if len(sittings) > 1 else {}
         facts = began | {"command": _named(began["command"])} | resumed
         texts["Environment"] = "".join(f"{key}: {value}\n" for key, value in facts.items() if value is not None)
     return Details(f"{label}, seed {run.config.seed}", command(run.config), texts)

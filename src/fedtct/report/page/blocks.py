@@ -14,17 +14,10 @@ from fedtct.report.page.tasks import Method, Task
 
 Trace = dict[str, Any]
 
-SYMBOLS: tuple[str, ...] = (
-    "circle",
-    "square",
-    "triangle-up",
-    "diamond",
-    "triangle-down",
-    "cross",
-    "x",
-    "triangle-left",
+SYMBOLS = (  # as many as style.MARKERS
+    *("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x"),
+    *("triangle-left", "triangle-right"),
 )
-SYMBOLS += ("triangle-right",)  # as many as style.MARKERS
 COLOURS = 7
 QUIET, SCALE, FIELDS = "@quiet", "@scale", "@fields"
 PERCENT: Trace = {"tickformat": ".0%", "range": [0, 1.02], "dtick": 0.2}

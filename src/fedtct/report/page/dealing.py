@@ -1,5 +1,6 @@
 """How the data is dealt: silos × classes, a circle's area is a number of samples."""
 
+from fedtct.history import Finding
 from fedtct.report.page.blocks import Chart, Choice, Note, Section, downwards, ticks
 from fedtct.report.page.tasks import Task
 from fedtct.runs.forms import SPLIT
@@ -21,7 +22,7 @@ def section(task: Task) -> Section:
     return Section("Who holds what", [block], intro=intro)
 
 
-def _chart(task: Task, found: dict[str, list]) -> Chart:  # type: ignore[type-arg]
+def _chart(task: Task, found: Finding) -> Chart:
     names, silos = found["class_names"], found["silos"]
     held = [
         (k, c, count, silo["name"], names[c])
