@@ -65,7 +65,7 @@ BAD = {
     "run --patience 3": "set holdout",
     "run --device tpu": "unknown device 'tpu'",
     "run --limit 100000": "only 1437 training samples",
-    "run --seed -1": "seed must be at least 0",
+    "run --seed -1": "seed must not be negative",
     "run --model resnet18-bn --augment blur": "unknown augment 'blur'",
     "run --dataset cifar10 --data-dir nowhere": "fedtct data fetch cifar10",
     "run --dataset fashion-mnist --data-dir cut": "wrong size",

@@ -50,7 +50,7 @@ def read_samples(path: Path, target: str = "", task: str = "auto", image_size: S
         x, files = read_images(path, image_size)
         if loose := [file for file in files if file.parent == path]:
             raise FedtctError(f"{loose[0]} has no class: put it into a folder called like its class, in {path}")
-        return x, as_answers([file.parent.name for file in files], task, f"{path}: the class")
+        return x, _numbers_or_names([file.parent.name for file in files], task, f"{path}: the class")
     if path.suffix.lower() in TABLES:
         table = read_table(path)
         if not target:
@@ -66,7 +66,7 @@ def read_samples(path: Path, target: str = "", task: str = "auto", image_size: S
             )
         return table.drop(columns=target), _column_answers(table[target], task, f"{path}: column '{target}'")
     x, y = load_npz(path, "x", "y")
-    return _as_table(x), y if task == "auto" else as_answers(y.tolist(), task, f"{path}: y")
+    return _as_table(x), y if task == "auto" else _numbers_or_names(y.tolist(), task, f"{path}: y")
 
 
 def read_inputs(path: Path, image_size: Sequence[int] = ()) -> Any:
@@ -152,7 +152,7 @@ def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]
     return np.stack(pixels), files
 
 
-def as_answers(values: Sequence[Any], task: str, whose: str) -> Any:
+def _numbers_or_names(values: Sequence[Any], task: str, whose: str) -> Any:
     """Plain values as what is to be learnt: numbers of a regression, or else names of classes."""
     if task == "regression":
         try:
@@ -177,7 +177,7 @@ def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:
             f"{whose} holds {different} different whole numbers: say whether they are classes or quantities, "
             "with task = classification or task = regression"
         )
-    return as_answers(values, task, whose)
+    return _numbers_or_names(values, task, whose)
 
 
 def _as_table(x: Any) -> Any:

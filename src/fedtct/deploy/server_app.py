@@ -15,7 +15,7 @@ from fedtct.classifier import Fit
 from fedtct.data.sources import read_samples
 from fedtct.deploy.log_lines import Speaker, say
 from fedtct.deploy.registration import whose_keys
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, check_not_negative
 from fedtct.federation.exchange import Terms
 from fedtct.federation.flower import FlowerFederation
 from fedtct.files import write_text
@@ -55,8 +55,7 @@ class ServerConfig:
                 raise FedtctError(f"[server]: {spec.name} must be {wanted}, it is {value!r}")
         if self.wire not in ("fp32", "fp16"):
             raise FedtctError(f"wire must be 'fp32' or 'fp16', it is '{self.wire}'")
-        if self.num_classes < 0:
-            raise FedtctError(f"num_classes must not be negative, it is {self.num_classes}")
+        check_not_negative(num_classes=self.num_classes)
 
     def terms(self, silos: int) -> Terms:
         """When a round counts."""

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, check_not_negative, check_whole
 
 # torch takes seconds to import and a help screen should not: what needs it is imported where it is used.
 if TYPE_CHECKING:
@@ -227,16 +227,14 @@ class RunConfig:
             for name in ("target", "task", "test", "image_size"):
                 if getattr(self, name) != SETTINGS[name].default:
                     raise FedtctError(f"{name} is for your own data: give that, with data, or leave {name} out")
-        for name, least in {"silos": 1, "limit": 0, "patience": 0, "seed": 0}.items():
-            if getattr(self, name) < least:
-                raise FedtctError(f"{name} must be at least {least}, it is {getattr(self, name)}")
+        check_whole(1, silos=self.silos)
+        check_whole(0, limit=self.limit, patience=self.patience, seed=self.seed)
+        check_not_negative(epsilon=self.epsilon)
         if not 0 <= self.holdout < 1:
             raise FedtctError(f"holdout is a share of the samples, from 0 to below 1, not {self.holdout}")
         if isinstance(self.stage2_lr, str) and self.stage2_lr != "auto":
             raise FedtctError(f"stage2_lr must be a number or 'auto', it is '{self.stage2_lr}'")
         self._check_rounds()
-        if self.epsilon < 0:
-            raise FedtctError(f"epsilon must not be negative, it is {self.epsilon:g}")
         if self.needs_holdout and not self.holdout:
             raise FedtctError("patience and ridge='holdout' judge by held-out samples: set holdout, to 0.1 say")
         self._estimator("linear")  # a run that is over can be looked at where its model cannot be imported
