@@ -31,14 +31,14 @@ def test_a_layer_that_sees_other_rows_than_samples_goes_the_general_way():
 
 @pytest.mark.parametrize(("wrong_in", "by_layers"), [([torch.float32], True), ([torch.float32, torch.float64], False)])
 def test_rounding_may_flip_a_relu_but_a_rule_must_not_miss_anything(wrong_in, by_layers, monkeypatch):
-    rules = gradients._by_layers
+    rules = gradients.by_layers
 
     def slightly_wrong(model, x, result, pieces):
         rules(model, x, result, pieces)
         if result.dtype in wrong_in:
             result[1] *= 1.01
 
-    monkeypatch.setattr(gradients, "_by_layers", slightly_wrong)
+    monkeypatch.setattr(gradients, "by_layers", slightly_wrong)
     module, x = build_module("mlp", (12,), 3), torch.randn(4, 12, generator=torch.Generator().manual_seed(0))
     every = torch.arange(sum(p.numel() for p in module.parameters()))
     assert (why_not_by_layers(module, x, every) is None) == by_layers

@@ -4,7 +4,6 @@ import contextlib
 import copy
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property, partial
 
 import torch
@@ -15,11 +14,10 @@ from fedtct.errors import FedtctError
 from fedtct.memory import free_bytes
 from fedtct.models.network import evaluation_mode
 from fedtct.precision import full_precision
-from fedtct.tangent.convolutions import fast_convolutions
-from fedtct.tangent.dots import Dots, fast_kernel, plain_kernel
-from fedtct.tangent.rules import Rule, rule_for
+from fedtct.tangent.dots import fast_kernel, plain_kernel
+from fedtct.tangent.layers import NoRule, by_layers, pieces_of
 
-METHODS = ("auto", "layers", "func")
+METHODS = ("auto", "layers", "func", "loop")
 BATCH = {"cpu": 64, "cuda": 512}  # samples whose activations are held at a time, if they fit
 CHECKED = 4  # samples on which the rules are tried
 CHECK_TOLERANCE = 1e-3
@@ -34,8 +32,9 @@ def tangent_features(
 
     Coordinates index the parameters concatenated in the order of ``model.parameters()``. ``method="layers"`` takes one
     backward pass a batch and a rule for each layer; ``"func"`` differentiates each sample with torch.func and works for
-    any model that torch.func can trace; ``"auto"`` takes the first where it can, checked against the second. ``batch``
-    samples are computed at a time; if it is not given, as many as are fast and fit the memory that is left.
+    any model that torch.func can trace; ``"loop"`` takes a backward pass a sample and works for every model; ``"auto"``
+    takes the first of them that it can. ``batch`` samples are computed at a time; if it is not given, as many as are
+    fast and fit the memory that is left.
 
     >>> model = nn.Linear(3, 2)  # of its first logit, the gradient is the sample itself
     >>> tangent_features(model, torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([0, 1, 2]))
@@ -74,20 +73,19 @@ class SampledGradients:
         """Choose how to go about samples like these; how many are computed at a time."""
         if self.method == "auto" and len(x):
             reason = why_not_by_layers(self.model, x[:CHECKED], self.ascending)
-            self.method = "func" if reason else "layers"
+            self.method = "layers" if not reason else "func" if _func_can(self.model, x[:2], self.ascending) else "loop"
             if reason:
-                warnings.warn(
-                    f"tangent features go the general way, torch.func, which is slower: {reason}", stacklevel=2
-                )
+                way = {"func": "go the general way, torch.func, which is slower", "loop": "take a pass a sample"}
+                warnings.warn(f"tangent features {way[self.method]}: {reason}", stacklevel=2)
         if self.batch is None and len(x):
             self.batch = batch_that_fits(self.model, x[:1], len(self.ascending))
         return self.batch or 1
 
     @cached_property
     def _compute(self) -> Callable[[nn.Module, Tensor, Tensor], None]:
-        if self.method == "func":
-            return partial(_by_func, coordinates=self.ascending)
-        return partial(_by_layers, pieces=_pieces(self.model, self.ascending))
+        if self.method != "layers":
+            return partial(_by_func if self.method == "func" else _one_by_one, coordinates=self.ascending)
+        return partial(by_layers, pieces=pieces_of(self.model, self.ascending))
 
 
 def why_not_by_layers(model: nn.Module, x: Tensor, coordinates: Tensor) -> str | None:
@@ -98,6 +96,7 @@ def why_not_by_layers(model: nn.Module, x: Tensor, coordinates: Tensor) -> str |
     if fast_kernel(x.device.type) is plain_kernel:
         return "there is no compiled kernel here; with a C compiler, installing fedtct again makes it"
     coordinates = coordinates.sort().values
+    x = x if len(x) > 1 else torch.cat([x, x])  # what mixes samples up shows only where there are two
     try:
         right = _rules_are_right(model, x, coordinates)
         if not right and next(model.parameters()).dtype == torch.float32:
@@ -115,7 +114,7 @@ def _rules_are_right(model: nn.Module, x: Tensor, coordinates: Tensor) -> bool:
     size = (2, len(x), len(coordinates))
     fast, right = torch.empty(size, dtype=next(model.parameters()).dtype, device=x.device)
     with evaluation_mode(model), full_precision():
-        _by_layers(model, x, fast, _pieces(model, coordinates))
+        by_layers(model, x, fast, pieces_of(model, coordinates))
         _one_by_one(model, x, right, coordinates)
     return bool((fast - right).norm() <= CHECK_TOLERANCE * right.norm())
 
@@ -126,7 +125,7 @@ def batch_that_fits(model: nn.Module, sample: Tensor, p: int) -> int:
 
     def count(layer: nn.Module, args: tuple[Tensor, ...], output: object) -> None:
         nonlocal seen
-        seen += output.nbytes if isinstance(output, Tensor) else 0
+        seen += sum(o.nbytes for o in (output if isinstance(output, tuple) else (output,)) if isinstance(o, Tensor))
 
     hooks = [layer.register_forward_hook(count) for layer in model.modules()]
     try:
@@ -139,90 +138,11 @@ def batch_that_fits(model: nn.Module, sample: Tensor, p: int) -> int:
     return max(1, min(BATCH.get(sample.device.type, 64), int(SHARE * free_bytes(sample.device) / a_sample)))
 
 
-class NoRule(Exception):
-    """The layer-by-layer way does not cover this model."""
-
-
-@dataclass
-class _Call:
-    """What a layer saw and gave in a forward pass."""
-
-    x: Tensor
-    output: Tensor
-    versions: tuple[int, int]
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """The sampled entries of one parameter, and the columns of the result they fill."""
-
-    layer: nn.Module
-    rule: Rule
-    name: str
-    entries: Tensor
-    columns: slice
-
-
-def _pieces(model: nn.Module, coordinates: Tensor) -> list[_Piece]:
-    """Which entries of which layer's parameter each coordinate means."""
-    owners: dict[int, tuple[nn.Module, str]] = {}
-    for layer in model.modules():
-        for name, parameter in layer.named_parameters(recurse=False):
-            if id(parameter) in owners:
-                raise NoRule("a parameter is shared")
-            owners[id(parameter)] = (layer, name)
-    parameters = list(model.parameters())
-    ends = torch.tensor([p.numel() for p in parameters]).cumsum(0)
-    places = [0, *torch.searchsorted(coordinates, ends.to(coordinates)).tolist()]
-    pieces = []
-    for parameter, end, start, stop in zip(parameters, ends.tolist(), places, places[1:], strict=False):
-        if stop > start:
-            layer, name = owners[id(parameter)]
-            rule = rule_for(layer)
-            if rule is None:
-                raise NoRule(f"no rule for {type(layer).__name__}")
-            entries = coordinates[start:stop] - (end - parameter.numel())
-            pieces.append(_Piece(layer, rule, name, entries, slice(start, stop)))
-    return pieces
-
-
-def _by_layers(model: nn.Module, x: Tensor, result: Tensor, pieces: list[_Piece]) -> None:
-    """One forward and one backward pass for activation gradients alone; then every layer's rule."""
-    calls: dict[nn.Module, _Call] = {}
-
-    def remember(layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
-        if layer in calls:
-            raise NoRule(f"{type(layer).__name__} is called twice")
-        if not output.requires_grad:
-            output.requires_grad_()  # no parameter asks for gradients, so the graph starts here
-        calls[layer] = _Call(args[0], output, (args[0]._version, output._version))
-
-    hooks = [layer.register_forward_hook(remember) for layer in {piece.layer for piece in pieces}]
-    try:
-        with _frozen(model), torch.enable_grad(), fast_convolutions(x.device):
-            logit = model(x)[:, 0].sum()
-            if any((c.x._version, c.output._version) != c.versions for c in calls.values()):
-                raise NoRule("an activation is changed in place")
-            outputs = [call.output for call in calls.values()]
-            gradients = torch.autograd.grad(logit, outputs, allow_unused=True, materialize_grads=True)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    gradient = dict(zip(calls, gradients, strict=True))
-    with torch.no_grad():
-        for p in pieces:
-            if p.layer in calls:
-                values = p.rule(p.layer, calls[p.layer].x, gradient[p.layer], p.name, p.entries)
-                values.write(result[:, p.columns]) if isinstance(values, Dots) else result[:, p.columns].copy_(values)
-            else:
-                result[:, p.columns] = 0
-
-
 def _one_by_one(model: nn.Module, x: Tensor, result: Tensor, coordinates: Tensor) -> None:
     """The straightforward way. For a few samples it is faster than torch.func, which takes two seconds to load."""
     parameters = {name: p.detach().requires_grad_() for name, p in model.named_parameters()}
     known, leaves = (parameters, dict(model.named_buffers())), list(parameters.values())
-    with torch.enable_grad():
+    with torch.enable_grad(), _no_cudnn_for_recurrence(model):
         for sample, row in zip(x.split(1), result, strict=True):
             logit = torch.func.functional_call(model, known, (sample,))[0, 0]
             gradients = torch.autograd.grad(logit, leaves, allow_unused=True, materialize_grads=True)
@@ -245,18 +165,29 @@ def _by_func(model: nn.Module, x: Tensor, result: Tensor, coordinates: Tensor) -
     # Every sample of a chunk has a gradient of all parameters.
     size = sum(p.nbytes for p in parameters.values())
     chunk = max(1, min(16, int(SHARE * free_bytes(x.device) / (2 * size))))
-    with sdpa_kernel(SDPBackend.MATH):  # the fused kernels of attention cannot be batched over samples
+    # The fused kernels of attention cannot be batched over samples.
+    with sdpa_kernel(SDPBackend.MATH), _no_cudnn_for_recurrence(model), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="There is a performance drop")  # that it is slow is said already
         result.copy_(torch.vmap(row, chunk_size=chunk)(x))
 
 
+def _func_can(model: nn.Module, x: Tensor, coordinates: Tensor) -> bool:
+    """Whether torch.func follows the model; it does not where a sample's values decide what is computed, say."""
+    try:
+        with evaluation_mode(model), full_precision():
+            _by_func(model, x, torch.empty(len(x), len(coordinates), device=x.device), coordinates)
+    except Exception:  # whatever it is, the plain way will tell what is wrong with the model itself
+        return False
+    return True
+
+
 @contextlib.contextmanager
-def _frozen(model: nn.Module) -> Iterator[None]:
-    """No parameter asks for a gradient for a while: weight gradients, a third of the work, are never formed."""
-    asked = [p for p in model.parameters() if p.requires_grad]
-    for parameter in asked:
-        parameter.requires_grad_(False)
+def _no_cudnn_for_recurrence(model: nn.Module) -> Iterator[None]:
+    """In evaluation mode cuDNN's recurrent layers have no backward pass; torch's own have."""
+    before = torch.backends.cudnn.enabled
+    if any(isinstance(layer, nn.RNNBase) for layer in model.modules()):
+        torch.backends.cudnn.enabled = False
     try:
         yield
     finally:
-        for parameter in asked:
-            parameter.requires_grad_(True)
+        torch.backends.cudnn.enabled = before

@@ -21,11 +21,11 @@ from fedtct.tangent.dots import Dots
 Rule = Callable[[Any, Tensor, Tensor, str, Tensor], Tensor | Dots]  # the layer is of the rule's own kind
 
 
-def linear(layer: nn.Linear, x: Tensor, g: Tensor, name: str, entries: Tensor) -> Tensor | Dots:
+def linear(layer: nn.Module, x: Tensor, g: Tensor, name: str, entries: Tensor) -> Tensor | Dots:
     """d/dW[o, i] = Σ g[o]·x[i] over the positions that share the layer."""
     if name == "bias":
         return g.flatten(1, -2).sum(1)[:, entries] if g.ndim > 2 else g[:, entries]
-    row, column = entries // layer.in_features, entries % layer.in_features
+    row, column = entries // x.shape[-1], entries % x.shape[-1]
     if x.ndim == 2:
         return Dots(g, x, row, column, 1)
     g, x = g.flatten(1, -2).transpose(1, 2), x.flatten(1, -2).transpose(1, 2)
@@ -132,6 +132,7 @@ def embedding(layer: nn.Embedding, x: Tensor, g: Tensor, name: str, entries: Ten
 
 RULES: dict[type[nn.Module], Rule] = {
     nn.Linear: linear,
+    nn.modules.linear.NonDynamicallyQuantizableLinear: linear,  # what attention ends with
     nn.Conv1d: conv1d,
     nn.Conv2d: conv2d,
     nn.BatchNorm1d: batch_norm,
