@@ -31,7 +31,7 @@ class Agreement(NamedTuple):
     inputs: InputSpec
     task: Task
     outputs: int
-    span: tuple[int, int] = (0, 0)  # of whole numbers: the least and the largest
+    span: tuple[list[int], list[int]] = ([], [])  # of whole numbers: the least and the largest at each place
     silos: Mapping[str, int] = MappingProxyType({})  # how many samples each trains on, in their order
     held_out: bool = False  # every silo holds samples out
 
@@ -61,8 +61,8 @@ def _describe_inputs(x: Any, held_x: Any, whose: str) -> Description:
     if x.is_floating_point():
         return {"kind": str(x.dtype).removeprefix("torch.")}
     if x.dtype != torch.uint8:
-        every = torch.cat([x.flatten(), held_x.flatten()])
-        return {"kind": "int64", "least": int(every.min()), "most": int(every.max())}
+        every = torch.cat([x, held_x]).flatten(1)
+        return {"kind": "int64", "least": every.amin(0).cpu(), "most": every.amax(0).cpu()}
     # Integer sums are exact: the constants do not depend on how the data is dealt.
     pixels = [part.transpose(0, 1).flatten(1).long() for part in x.split(4096)]
     return {
@@ -104,8 +104,11 @@ def agree(
     if private:
         return _without_looking(silos, num_classes or 0)
     task, outputs = _agree_on_task(silos, num_classes)
-    span = (min(silo.get("least", 0) for silo in told), max(silo.get("most", 0) for silo in told))
-    return Agreement(_agree_on_inputs(silos), task, outputs, span)
+    agreed = Agreement(_agree_on_inputs(silos), task, outputs)
+    if agreed.inputs.dtype != torch.int64:
+        return agreed
+    least, most = (torch.stack([silo[which] for silo in told]) for which in ("least", "most"))
+    return agreed._replace(span=(least.amin(0).tolist(), most.amax(0).tolist()))
 
 
 def _without_looking(silos: dict[str, Description], num_classes: int) -> Agreement:

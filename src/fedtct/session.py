@@ -22,6 +22,8 @@ from fedtct.silo import Silo
 from fedtct.tasks import Classification, Regression, Score
 from fedtct.training import LocalPlan
 
+MIXED = 0.05  # a relative difference that is no rounding error, in half precision either
+
 Silos = Sequence[Silo | Dataset[Any] | tuple[Any, Any]] | Federation
 
 
@@ -152,22 +154,45 @@ def _as_before(record: Finding, told: Replies, num_classes: int | None) -> Agree
 
 
 @torch.no_grad()
-def check_outputs(network: Network, outputs: int, span: tuple[int, int]) -> None:
+def check_outputs(network: Network, outputs: int, span: tuple[list[int], list[int]]) -> None:
     """Refuse a model that cannot take samples such as the silos', or gives something else than its outputs."""
-    inputs = network.inputs
+    inputs, (least, most) = network.inputs, span
     network.module.eval()
-    for value in span:
+    ends = [torch.tensor(values, dtype=inputs.dtype).view(1, *inputs.shape) for values in span if values]
+    for sample in ends or [torch.zeros(1, *inputs.shape, dtype=inputs.dtype)]:
         try:
-            given: object = network(torch.full((1, *inputs.shape), value, dtype=inputs.dtype))
+            given: object = network(sample)
         except Exception as error:
-            of = f" from {span[0]} to {span[1]}" if any(span) else ""
-            tokens = ". Whole numbers are taken for tokens; quantities must be floats" if any(span) else ""
+            of = f" from {min(least)} to {max(most)}" if least else ""
+            tokens = ". Whole numbers are taken for tokens; quantities must be floats" if least else ""
             raise FedtctError(
                 f"the model cannot take {inputs.dtype} samples of shape {inputs.shape}{of}: {error}{tokens}"
             ) from error
         what = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
         if what != (1, outputs):
             raise FedtctError(f"the model gives {what} for one sample, not (1, {outputs}): a number for each output")
+    _check_pairs(network, ends)
+
+
+def _check_pairs(network: Network, samples: list[Tensor]) -> None:
+    """Warn of a model that answers otherwise for a sample when another is beside it; refuse one that then fails."""
+    if network.inputs.dtype != torch.int64:  # from 0 to 1: columns may be codes, which begin at 0
+        drawn = torch.rand(2, *network.inputs.shape, generator=torch.Generator().manual_seed(0))
+        scale = 255 if network.inputs.dtype == torch.uint8 else 1
+        samples = list((scale * drawn).to(network.inputs.dtype).split(1))
+    if not samples:
+        return
+    alone = torch.cat([network(sample) for sample in samples])
+    try:
+        together = network(torch.cat(samples))
+    except Exception as error:
+        raise FedtctError("the model takes a sample, but not two at a time", error) from error
+    if together.shape != alone.shape or float((together - alone).norm()) > MIXED * float(alone.norm()):
+        warnings.warn(
+            "in evaluation mode the model answers otherwise for a sample alone than beside another: samples must be "
+            "the first dimension of all it computes (nn.LSTM and attention need batch_first=True), and nothing drawn",
+            stacklevel=2,
+        )
 
 
 @torch.no_grad()

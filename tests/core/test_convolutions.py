@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedtct import tangent_features
-from fedtct.tangent import convolutions, gradients
+from fedtct.tangent import convolutions, layers
 from fedtct.tangent.convolutions import CHANNELS, Convolution, kernel_suits
 
 os.environ["TRITON_INTERPRET"] = "1"  # the GPU's kernel, interpreted: it is read when the kernel is imported
@@ -82,7 +82,7 @@ def test_tangent_features_take_it_for_the_layers_that_it_suits(monkeypatch):
     calls = []
     apply = Convolution.apply
     monkeypatch.setattr(Convolution, "apply", lambda *args: calls.append(args[1]) or apply(*args))
-    monkeypatch.setattr(gradients, "fast_convolutions", lambda device: convolutions._FastConvolutions())
+    monkeypatch.setattr(layers, "fast_convolutions", lambda device: convolutions._FastConvolutions())
     assert error(tangent_features(module, x, coordinates, method="layers"), exact) < FLOAT32
     assert [id(weight) for weight in calls] == [id(module.second.weight), id(module.third.weight)]
 

@@ -1,5 +1,6 @@
 """Data of any form: names, tokens, Datasets and pairs, in silos that know different classes."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -141,6 +142,55 @@ def test_a_small_transformer_reads_tokens():
         assert fit.history[-1].train_accuracy > 0.8
     with pytest.raises(FedtctError, match="cannot take these samples: index out of range"):
         fit.model.predict(x + 20)
+
+
+class Columns(nn.Module):
+    """An embedding for each column, as large as the column needs."""
+
+    def __init__(self, sizes):
+        super().__init__()
+        self.columns = nn.ModuleList(nn.Embedding(size, 4) for size in sizes)
+        self.head = nn.Linear(4 * len(sizes), 2)
+
+    def forward(self, x):
+        return self.head(torch.cat([column(x[:, i]) for i, column in enumerate(self.columns)], 1))
+
+
+def test_columns_of_codes_may_differ_in_how_many_there_are():
+    sizes = [2, 5, 9]
+    x = torch.stack([torch.arange(90) % size for size in sizes], 1)
+    silos = [Silo(x[part], (x[part, 1] > 2).long(), holdout=0.1) for part in (slice(50), slice(50, 90))]
+    fit = tct(Columns(sizes), Ridge(d=100), stage1=FedAvg(rounds=5, batch_size=8)).fit(silos)
+    assert fit.history[-1].holdout_accuracy > 0.9
+    with pytest.raises(FedtctError, match=r"cannot take torch.int64 samples of shape \(3,\) from 0 to 8"):
+        FedAvg(Columns([2, 4, 9])).fit(silos)
+
+
+class MixesSamples(nn.Module):
+    """Forgets that its recurrent layer takes steps first."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self.rnn, self.head = nn.GRU(3, 4, **options), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(self.rnn(x)[0][:, -1])
+
+
+@pytest.mark.parametrize("made", [torch.Tensor.float, torch.Tensor.byte])
+def test_a_model_that_mixes_samples_up_is_warned_of(made):
+    silo = Silo(made(255 * torch.rand(20, 5, 3, generator=torch.Generator().manual_seed(0))), torch.arange(20) % 2)
+    with pytest.warns(UserWarning, match="otherwise for a sample alone than beside another.*batch_first"):
+        FedAvg(MixesSamples(), rounds=1).fit([silo])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        FedAvg(MixesSamples(batch_first=True), rounds=1).fit([silo])
+
+
+def test_a_model_for_one_sample_at_a_time_is_refused():
+    model = nn.Sequential(nn.Flatten(0), nn.Linear(6, 2), nn.Unflatten(0, (1, 2)))
+    with pytest.raises(FedtctError, match="takes a sample, but not two at a time: RuntimeError: mat1"):
+        FedAvg(model, rounds=1).fit([Silo(torch.rand(20, 6), torch.arange(20) % 2)])
 
 
 def test_tokens_beyond_the_embedding_are_refused_before_training():

@@ -139,6 +139,11 @@ def _add_up(result: Tensor, pieces: Pieces, uses: Iterator[tuple[_Use, Tensor, T
     """A parameter's gradient is the sum over its uses; of one that is not used, zero."""
     unused = set(pieces.of) - set(pieces.own.values())
     for use, x, gradient in uses:
+        if len(x) != len(result):
+            raise NoRule(
+                f"{type(use.layer).__name__} sees {len(x)} rows for {len(result)} samples: "
+                "samples must be its first dimension (batch_first=True)"
+            )
         for name, parameter in use.parameters.items():
             if parameter not in pieces.of:
                 continue
