@@ -38,7 +38,8 @@ def build(shape: tuple[int, ...], outputs: int) -> nn.Module:
 def main() -> None:
     """Five silos that know four digits each; 600 pictures are enough to see it work.
 
-    The learning rate and d are the best of a few on pictures that silos held out.
+    The learning rate and d are the best for TCT of a few on pictures that silos held out. FedAvg has learnt next to
+    nothing by then: the tangent features of a network that is nearly as it was drawn serve TCT all the same.
     """
     data = fedtct.load_dataset("digits")
     x, y = data.train.x[:600], data.train.y[:600]

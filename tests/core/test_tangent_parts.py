@@ -85,6 +85,18 @@ class Transformer(nn.Module):
         return self.head(self.layers(x)[:, 0])
 
 
+class Decoder(nn.Module):
+    """Attention to itself, then to another sequence."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.head = nn.TransformerDecoderLayer(WIDTH, 2, 12, batch_first=True), nn.Linear(WIDTH, 2)
+
+    def forward(self, x):
+        mask = nn.Transformer.generate_square_subsequent_mask(STEPS, dtype=x.dtype)
+        return self.head(self.layer(x, x.flip(2).tanh(), tgt_mask=mask, tgt_is_causal=True).mean(1))
+
+
 MODELS = {
     "lstm": lambda: Recurrent(nn.LSTM),
     "lstm, all options": lambda: Recurrent(
@@ -99,6 +111,7 @@ MODELS = {
     "attention": Attention,
     "attention, steps first": lambda: Attention(("padding", "causal"), batch_first=False, bias=False),
     "attention to others": lambda: Attention(("padding", "each"), crossed=True),
+    "decoder": Decoder,
     "transformer": lambda: Transformer(norm_first=True, activation="gelu"),
 }
 
