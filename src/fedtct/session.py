@@ -158,8 +158,9 @@ def check_outputs(network: Network, outputs: int, span: tuple[list[int], list[in
     """Refuse a model that cannot take samples such as the silos', or gives something else than its outputs."""
     inputs, (least, most) = network.inputs, span
     network.module.eval()
-    ends = [torch.tensor(values, dtype=inputs.dtype).view(1, *inputs.shape) for values in span if values]
-    for sample in ends or [torch.zeros(1, *inputs.shape, dtype=inputs.dtype)]:
+    ends = [torch.tensor(values).view(1, *inputs.shape) for values in span if values]
+    samples = ends or list(inputs.examples(2).split(1))
+    for sample in samples:
         try:
             given: object = network(sample)
         except Exception as error:
@@ -171,17 +172,11 @@ def check_outputs(network: Network, outputs: int, span: tuple[list[int], list[in
         what = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
         if what != (1, outputs):
             raise FedtctError(f"the model gives {what} for one sample, not (1, {outputs}): a number for each output")
-    _check_pairs(network, ends)
+    _check_pairs(network, samples)
 
 
 def _check_pairs(network: Network, samples: list[Tensor]) -> None:
     """Warn of a model that answers otherwise for a sample when another is beside it; refuse one that then fails."""
-    if network.inputs.dtype != torch.int64:  # from 0 to 1: columns may be codes, which begin at 0
-        drawn = torch.rand(2, *network.inputs.shape, generator=torch.Generator().manual_seed(0))
-        scale = 255 if network.inputs.dtype == torch.uint8 else 1
-        samples = list((scale * drawn).to(network.inputs.dtype).split(1))
-    if not samples:
-        return
     alone = torch.cat([network(sample) for sample in samples])
     try:
         together = network(torch.cat(samples))
@@ -201,11 +196,11 @@ def check_batches(session: Session, plan: LocalPlan) -> None:
     alone = [name for name, samples in session.sizes.items() if 1 in plan.batch_sizes(samples)]
     if not alone:
         return
-    network, inputs = session.network, session.spec.inputs
+    network = session.network
     before = network.weights()
     network.set_training(plan.trainable)
     try:
-        network(torch.zeros(1, *inputs.shape, dtype=inputs.dtype))
+        network(session.spec.inputs.examples())
     except ValueError as error:
         raise FedtctError(
             f"{alone[0]} would train on a single sample at a time, which the model cannot ({error}): "

@@ -187,6 +187,29 @@ def test_a_model_that_mixes_samples_up_is_warned_of(made):
         FedAvg(MixesSamples(batch_first=True), rounds=1).fit([silo])
 
 
+class Packed(nn.Module):
+    """Reads as many steps as a sample has, which must be at least one."""
+
+    def __init__(self):
+        super().__init__()
+        self.rnn, self.head = nn.LSTM(3, 8, batch_first=True), nn.Linear(8, 2)
+
+    def forward(self, x):
+        lengths = (x != 0).any(2).sum(1)
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return self.head(self.rnn(packed)[1][0][-1])
+
+
+def test_series_of_different_lengths():
+    draws = torch.Generator().manual_seed(0)
+    x, lengths = torch.rand(90, 6, 3, generator=draws) + 0.1, torch.randint(1, 7, (90, 1), generator=draws)
+    x, y = x * (torch.arange(6) < lengths)[..., None], (lengths[:, 0] > 3).long()
+    stage1 = FedAvg(rounds=2, local_epochs=2, batch_size=8, lr=0.5)
+    with pytest.warns(UserWarning, match="take a pass a sample: .*a padded sequence has a rule"):
+        fit = tct(Packed(), Ridge(d=200), stage1=stage1, p=200).fit([Silo(x[:50], y[:50]), Silo(x[50:], y[50:])])
+    assert fit.history[-1].train_accuracy > 0.9
+
+
 def test_a_model_for_one_sample_at_a_time_is_refused():
     model = nn.Sequential(nn.Flatten(0), nn.Linear(6, 2), nn.Unflatten(0, (1, 2)))
     with pytest.raises(FedtctError, match="takes a sample, but not two at a time: RuntimeError: mat1"):

@@ -57,6 +57,11 @@ class InputSpec:
             raise FedtctError(f"{whose}: samples are {x.dtype}, expected {self.dtype} as in training")
         return x
 
+    def examples(self, count: int = 1) -> Tensor:
+        """Made-up samples to try a model on: numbers from 0 to 1, which may be codes too, and pixels of any value."""
+        drawn = torch.rand(count, *self.shape, generator=torch.Generator().manual_seed(0))
+        return (drawn * 255 if self.dtype == torch.uint8 else drawn).to(self.dtype)
+
     def record(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {
@@ -302,10 +307,9 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
 @torch.no_grad()
 def _takes_a_sample(network: Network) -> bool:
     """With channels last, a module that calls ``view`` on its images does not."""
-    sample = torch.zeros(1, *network.inputs.shape, dtype=network.inputs.dtype)
     with evaluation_mode(network.module):
         try:
-            network(sample)
+            network(network.inputs.examples())
         except RuntimeError:
             return False
     return True

@@ -131,7 +131,7 @@ def check_head(spec: NetworkSpec) -> None:
     network.module.eval()
     advice = "the model must end with it. Leave out what follows, such as a softmax: the losses take logits."
     try:
-        logit = network(torch.zeros(1, *spec.inputs.shape, dtype=spec.inputs.dtype))[:, 0].sum()
+        logit = network(spec.inputs.examples())[:, 0].sum()
         (slope,) = torch.autograd.grad(logit, seen[-1], allow_unused=True, materialize_grads=True)
     except Exception as error:
         raise FedtctError(
