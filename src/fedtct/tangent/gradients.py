@@ -73,7 +73,7 @@ class SampledGradients:
         """Choose how to go about samples like these; how many are computed at a time."""
         if self.method == "auto" and len(x):
             reason = why_not_by_layers(self.model, x[:CHECKED], self.ascending)
-            self.method = "layers" if not reason else "func" if _func_can(self.model, x[:2], self.ascending) else "loop"
+            self.method = _general_way(self.model, x[:2], self.ascending) if reason else "layers"
             if reason:
                 way = {"func": "go the general way, torch.func, which is slower", "loop": "take a pass a sample"}
                 warnings.warn(f"tangent features {way[self.method]}: {reason}", stacklevel=2)
@@ -171,14 +171,16 @@ def _by_func(model: nn.Module, x: Tensor, result: Tensor, coordinates: Tensor) -
         result.copy_(torch.vmap(row, chunk_size=chunk)(x))
 
 
-def _func_can(model: nn.Module, x: Tensor, coordinates: Tensor) -> bool:
-    """Whether torch.func follows the model; it does not where a sample's values decide what is computed, say."""
-    try:
-        with evaluation_mode(model), full_precision():
-            _by_func(model, x, torch.empty(len(x), len(coordinates), device=x.device), coordinates)
-    except Exception:  # whatever it is, the plain way will tell what is wrong with the model itself
-        return False
-    return True
+def _general_way(model: nn.Module, x: Tensor, coordinates: Tensor) -> str:
+    """The faster of two that works; an error that both have is the model's or the samples' own."""
+    result = torch.empty(len(x), len(coordinates), dtype=next(model.parameters()).dtype, device=x.device)
+    with evaluation_mode(model), full_precision():
+        try:
+            _by_func(model, x, result, coordinates)
+        except Exception:  # torch.func does not follow where a sample's values decide what is computed, say
+            _one_by_one(model, x, result, coordinates)
+            return "loop"
+    return "func"
 
 
 @contextlib.contextmanager
