@@ -120,6 +120,21 @@ class InPlace(nn.Module):
         return self.head(self.relu(self.norm(self.conv(x))).mean((2, 3)))
 
 
+class WritesOver(InPlace):
+    """A function writes over what a layer gave."""
+
+    def forward(self, x):
+        return self.head(self.norm(self.conv(x)).relu_().mean((2, 3)))
+
+
+class SeenInPlace(InPlace):
+    """A layer writes over what is seen again."""
+
+    def forward(self, x):
+        x = self.norm(self.conv(x))
+        return self.head((self.relu(x) + x).mean((2, 3)))
+
+
 class FunctionalUse(nn.Module):
     """The head's weight serves a second time, where no hook can see it."""
 
@@ -178,9 +193,9 @@ class Words(nn.Module):
         return self.head(x)
 
 
-BY_LAYERS = [Convolutions, Tokens, Norms, Residual, SharedParameter, CalledTwice]
-HIDDEN_USE = [FunctionalUse, RareFunctionalUse]
-BY_FUNC = [InPlace, *HIDDEN_USE, OwnParameter, ReflectedPadding]
+BY_LAYERS = [Convolutions, Tokens, Norms, Residual, SharedParameter, CalledTwice, InPlace]
+HIDDEN_USE = [FunctionalUse, RareFunctionalUse, SeenInPlace]
+BY_FUNC = [WritesOver, *HIDDEN_USE, OwnParameter, ReflectedPadding]
 
 
 def randomised(module: nn.Module, seed: int = 0) -> nn.Module:
@@ -371,6 +386,7 @@ def test_the_model_is_left_as_it_was(model):
     assert all(p.grad is None for p in module.parameters())
     assert [layer for layer in layers if not layer.training] == [frozen]
     assert not any(layer._forward_hooks for layer in layers)
+    assert all(layer.inplace for layer in layers if isinstance(layer, nn.ReLU))
 
 
 @pytest.mark.parametrize("coordinates", [[], [-1], [0, 10**6]])

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -160,12 +161,20 @@ def _add_up(result: Tensor, pieces: Pieces, uses: Iterator[tuple[_Use, Tensor, T
 
 @contextlib.contextmanager
 def _frozen(model: nn.Module) -> Iterator[None]:
-    """No parameter asks for a gradient for a while: weight gradients, a third of the work, are never formed."""
+    """No parameter asks for a gradient for a while: weight gradients, a third of the work, are never formed.
+
+    And layers such as ReLU(inplace=True) do not write over what they see, which a rule may need.
+    """
     asked = [p for p in model.parameters() if p.requires_grad]
+    in_place: list[Any] = [layer for layer in model.modules() if getattr(layer, "inplace", None) is True]
     for parameter in asked:
         parameter.requires_grad_(False)
+    for layer in in_place:
+        layer.inplace = False
     try:
         yield
     finally:
         for parameter in asked:
             parameter.requires_grad_(True)
+        for layer in in_place:
+            layer.inplace = True
