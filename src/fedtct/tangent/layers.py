@@ -100,7 +100,8 @@ def by_layers(model: nn.Module, x: Tensor, result: Tensor, pieces: Pieces) -> No
     own = {name: p.detach().expand(len(x), *p.shape[1:]).requires_grad_() for name, p in pieces.own.items()}
     try:
         with _frozen(model), torch.enable_grad(), fast_convolutions(x.device), in_parts(model, part):
-            logit = torch.func.functional_call(model, own, (x,))[:, 0].sum()
+            logits = torch.func.functional_call(model, own, (x,)) if own else model(x)
+            logit = logits[:, 0].sum()
             if any(use.changed for use in uses):
                 raise NoRule("an activation is changed in place")
             outputs = [*(use.output for use in uses), *own.values()]
