@@ -22,7 +22,8 @@ def _details(label: str, run: RunFolder) -> Details:
     if sittings:
         began = sittings[0]
         resumed = {"resumed": f"{len(sittings) - 1} times"} if len(sittings) > 1 else {}
-        facts = began | {"command": _named(began["command"])} | resumed
+        typed = {"command": _named(began["command"])} if "command" in began else {}
+        facts = began | typed | resumed
         texts["Environment"] = "".join(f"{key}: {value}\n" for key, value in facts.items() if value is not None)
     return Details(f"{label}, seed {run.config.seed}", command(run.config), texts)
 
