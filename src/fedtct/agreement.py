@@ -31,7 +31,6 @@ class Agreement(NamedTuple):
     inputs: InputSpec
     task: Task
     outputs: int
-    span: tuple[list[int], list[int]] = ([], [])  # of whole numbers: the least and the largest at each place
     silos: Mapping[str, int] = MappingProxyType({})  # how many samples each trains on, in their order
     held_out: bool = False  # every silo holds samples out
 
@@ -42,27 +41,24 @@ class Agreement(NamedTuple):
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "Agreement":
-        """What ``record`` told."""
+        """What ``record`` told; earlier versions told more."""
         inputs, task = InputSpec.from_record(record["inputs"]), task_from(record["task"])
-        least, most = record["span"]
-        return cls(**record | {"inputs": inputs, "task": task, "span": (least, most)})
+        known = {name: record[name] for name in cls._fields}
+        return cls(**known | {"inputs": inputs, "task": task})
 
 
 def describe(x: Any, y: Any, held_x: Any, held_y: Any, whose: str, *, private: bool = False) -> Description:
     """A silo's part: sizes, statistics of the samples it trains on, and which classes it has; if private, sizes."""
     reply: Description = {"n": len(y), "held": len(held_y), "shape": torch.tensor(x.shape[1:])}
-    reply |= _describe_inputs(x, held_x, whose) | _describe_answers(y, held_y)
+    reply |= _describe_inputs(x, whose) | _describe_answers(y, held_y)
     return {key: reply[key] for key in PUBLIC} if private else reply
 
 
-def _describe_inputs(x: Any, held_x: Any, whose: str) -> Description:
+def _describe_inputs(x: Any, whose: str) -> Description:
     if is_table(x):
         return {"kind": "table", "columns": json.dumps(describe_table(x, whose))}
-    if x.is_floating_point():
-        return {"kind": str(x.dtype).removeprefix("torch.")}
     if x.dtype != torch.uint8:
-        every = torch.cat([x, held_x]).flatten(1)
-        return {"kind": "int64", "least": every.amin(0).cpu(), "most": every.amax(0).cpu()}
+        return {"kind": str(x.dtype).removeprefix("torch.")}
     # Integer sums are exact: the constants do not depend on how the data is dealt.
     pixels = [part.transpose(0, 1).flatten(1).long() for part in x.split(4096)]
     return {
@@ -104,11 +100,7 @@ def agree(
     if private:
         return _without_looking(silos, num_classes or 0)
     task, outputs = _agree_on_task(silos, num_classes)
-    agreed = Agreement(_agree_on_inputs(silos), task, outputs)
-    if agreed.inputs.dtype != torch.int64:
-        return agreed
-    least, most = (torch.stack([silo[which] for silo in told]) for which in ("least", "most"))
-    return agreed._replace(span=(least.amin(0).tolist(), most.amax(0).tolist()))
+    return Agreement(_agree_on_inputs(silos), task, outputs)
 
 
 def _without_looking(silos: dict[str, Description], num_classes: int) -> Agreement:

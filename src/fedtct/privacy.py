@@ -88,10 +88,19 @@ def update_sensitivity(clip: float) -> float:
     return 2 * clip
 
 
-def bounded(start: Weights, local: Weights) -> Weights:
-    """Where training led, or began if it diverged: what is not finite no clipping bounds and no noise hides."""
-    finite = all(bool((there - here).isfinite().all()) for here, there in zip(start, local, strict=True))
-    return local if finite else start
+def bounded(start: Weights, local: Weights, clip: float) -> Weights:
+    """Where training led, but no further than ``clip`` from where it began; if it diverged, where it began.
+
+    What is not finite no noise hides. The norm is taken in float64: in float32 its error depends on the processor, and
+    what is then clipped by it may be longer than it is said to be.
+    """
+    updates = [there.double() - here.double() for here, there in zip(start, local, strict=True)]
+    norm = math.sqrt(sum(float(update.square().sum()) for update in updates))
+    if not math.isfinite(norm):
+        return start
+    if norm <= clip:
+        return local
+    return Weights(*((h + clip / norm * u).to(h.dtype) for h, u in zip(start, updates, strict=True)))
 
 
 def noisy_update(start: Weights, local: Weights, clip: float, noise: float, key: list[int]) -> Weights:
@@ -100,7 +109,7 @@ def noisy_update(start: Weights, local: Weights, clip: float, noise: float, key:
     This is what Flower's LocalDpMod does, to the last bit: were it not, the next round's question would differ in a
     digit and, since noise follows from the question, in all of its noise.
     """
-    local = bounded(start, local)
+    local = bounded(start, local, clip)
     before = [tensor.cpu().numpy() for tensor in start]
     updates = [tensor.cpu().numpy() - at for at, tensor in zip(before, local, strict=True)]
     norm = float(np.sqrt(sum(np.linalg.norm(update.flat) ** 2 for update in updates)))

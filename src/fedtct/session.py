@@ -18,11 +18,10 @@ from fedtct.federation import Federation, LocalFederation, Replies
 from fedtct.history import Checkpoint, Finding, Journal, Row, State
 from fedtct.models import Model, Network, NetworkSpec, build_own, head_size
 from fedtct.models.pretrained import read_state_dict, stem_of
+from fedtct.models.trial import try_model
 from fedtct.silo import Silo
 from fedtct.tasks import Classification, Regression, Score
 from fedtct.training import LocalPlan
-
-MIXED = 0.05  # a relative difference that is no rounding error, in half precision either
 
 Silos = Sequence[Silo | Dataset[Any] | tuple[Any, Any]] | Federation
 
@@ -87,7 +86,8 @@ class Session:
         device = federation.device if isinstance(federation, LocalFederation) else torch.device("cpu")
         precision = federation.precision if isinstance(federation, LocalFederation) else None
         network = spec.build(device, seed=seed, state=state, precision=precision, channels_last=True)
-        check_outputs(network, agreed.outputs, agreed.span)
+        if agreed.inputs.dtype != torch.int64:  # which tokens there are, only silos know: they try the model themselves
+            try_model(network, agreed.outputs, agreed.inputs.examples(2))
         session = cls(federation, spec, network, journal, None, agreed.held_out, private, agreed.silos)
         session.test = session.check_test(test)
         return session
@@ -151,43 +151,6 @@ def _as_before(record: Finding, told: Replies, num_classes: int | None) -> Agree
                 stacklevel=2,
             )
     return agreed
-
-
-@torch.no_grad()
-def check_outputs(network: Network, outputs: int, span: tuple[list[int], list[int]]) -> None:
-    """Refuse a model that cannot take samples such as the silos', or gives something else than its outputs."""
-    inputs, (least, most) = network.inputs, span
-    network.module.eval()
-    ends = [torch.tensor(values).view(1, *inputs.shape) for values in span if values]
-    samples = ends or list(inputs.examples(2).split(1))
-    for sample in samples:
-        try:
-            given: object = network(sample)
-        except Exception as error:
-            of = f" from {min(least)} to {max(most)}" if least else ""
-            tokens = ". Whole numbers are taken for tokens; quantities must be floats" if least else ""
-            raise FedtctError(
-                f"the model cannot take {inputs.dtype} samples of shape {inputs.shape}{of}: {error}{tokens}"
-            ) from error
-        what = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
-        if what != (1, outputs):
-            raise FedtctError(f"the model gives {what} for one sample, not (1, {outputs}): a number for each output")
-    _check_pairs(network, samples)
-
-
-def _check_pairs(network: Network, samples: list[Tensor]) -> None:
-    """Warn of a model that answers otherwise for a sample when another is beside it; refuse one that then fails."""
-    alone = torch.cat([network(sample) for sample in samples])
-    try:
-        together = network(torch.cat(samples))
-    except Exception as error:
-        raise FedtctError("the model takes a sample, but not two at a time", error) from error
-    if together.shape != alone.shape or float((together - alone).norm()) > MIXED * float(alone.norm()):
-        warnings.warn(
-            "in evaluation mode the model answers otherwise for a sample alone than beside another: samples must be "
-            "the first dimension of all it computes (nn.LSTM and attention need batch_first=True), and nothing drawn",
-            stacklevel=2,
-        )
 
 
 @torch.no_grad()

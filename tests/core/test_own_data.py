@@ -179,6 +179,7 @@ class MixesSamples(nn.Module):
 
 @pytest.mark.parametrize("made", [torch.Tensor.float, torch.Tensor.byte])
 def test_a_model_that_mixes_samples_up_is_warned_of(made):
+    torch.manual_seed(0)
     silo = Silo(made(255 * torch.rand(20, 5, 3, generator=torch.Generator().manual_seed(0))), torch.arange(20) % 2)
     with pytest.warns(UserWarning, match="otherwise for a sample alone than beside another.*batch_first"):
         FedAvg(MixesSamples(), rounds=1).fit([silo])
@@ -220,6 +221,15 @@ def test_tokens_beyond_the_embedding_are_refused_before_training():
     x, y = sentences(words=30)
     with pytest.raises(FedtctError, match=r"cannot take torch.int64 samples of shape \(6,\) from 1 to 29"):
         FedAvg(Reader()).fit([Silo(x, y)])
+
+
+def test_which_tokens_there_are_stays_in_the_silo():
+    x, y = sentences(words=30)
+    told, other = (Silo(tokens, y, name="north").describe({}) for tokens in (x, x // 2))
+    assert told.keys() == other.keys()
+    assert all(str(told[key]) == str(other[key]) for key in told)
+    with pytest.raises(FedtctError, match=r"north: the model cannot take .* from 1 to 29"):
+        FedAvg(Reader()).fit([Silo(x // 10, y, name="south"), Silo(x, y, name="north")])
 
 
 class Flattening(nn.Module):

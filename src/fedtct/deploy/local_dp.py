@@ -23,7 +23,7 @@ def with_flowers_noise(
 ) -> Message:
     """The answer with its weights clipped and noised by Flower, drawn from ``key``."""
     start, local = (Weights(*(m[name] for name in Weights._fields)) for m in (unpack(question.content)[0], answer))
-    trained = bounded(start, local)._asdict()
+    trained = bounded(start, local, clip)._asdict()
     mod = LocalDpMod(clip, noise * update_sensitivity(clip), EPSILON, DELTA)
     before = np.random.get_state()  # noqa: NPY002 (what the mod draws from)
     np.random.seed(key)  # noqa: NPY002

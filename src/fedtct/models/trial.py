@@ -1,0 +1,57 @@
+"""A model is tried on two samples before any work is done."""
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from fedtct.errors import FedtctError
+from fedtct.models.network import Network
+
+MIXED, MIXED_IN_HALF = 1e-3, 0.05  # relative differences that are no rounding errors, in single and half precision
+
+
+@torch.no_grad()
+def try_model(network: Network, outputs: int, samples: Tensor, whose: str = "") -> None:
+    """Refuse a model that cannot take these samples, or gives something else than its outputs."""
+    network.module.eval()
+    for sample in samples.split(1):
+        try:
+            given: object = network(sample)
+        except Exception as error:
+            raise FedtctError(f"{whose}the model cannot take {_in_words(samples)}: {error}{_hint(samples)}") from error
+        what = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
+        if what != (1, outputs):
+            raise FedtctError(f"the model gives {what} for one sample, not (1, {outputs}): a number for each output")
+    _try_pair(network, samples)
+
+
+def extremes(x: Tensor) -> Tensor:
+    """Two samples that hold the least and the largest of all values at each place."""
+    return torch.stack([x.amin(0), x.amax(0)])
+
+
+def _in_words(samples: Tensor) -> str:
+    span = f" from {samples.min()} to {samples.max()}" if samples.dtype == torch.int64 else ""
+    return f"{samples.dtype} samples of shape {tuple(samples.shape[1:])}{span}"
+
+
+def _hint(samples: Tensor) -> str:
+    tokens = ". Whole numbers are taken for tokens; quantities must be floats"
+    return tokens if samples.dtype == torch.int64 else ""
+
+
+def _try_pair(network: Network, samples: Tensor) -> None:
+    """Warn of a model that answers otherwise for a sample when another is beside it; refuse one that then fails."""
+    alone = torch.cat([network(sample) for sample in samples.split(1)])
+    try:
+        together = network(samples)
+    except Exception as error:
+        raise FedtctError("the model takes a sample, but not two at a time", error) from error
+    mixed = MIXED if network.precision is None else MIXED_IN_HALF
+    if together.shape != alone.shape or float((together - alone).norm()) > mixed * float(alone.norm()):
+        warnings.warn(
+            "in evaluation mode the model answers otherwise for a sample alone than beside another: samples must be "
+            "the first dimension of all it computes (nn.LSTM and attention need batch_first=True), and nothing drawn",
+            stacklevel=2,
+        )
