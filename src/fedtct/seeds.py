@@ -21,11 +21,18 @@ def derive(seed: int, *key: str | int) -> int:
     return int(np.random.SeedSequence([seed, *words]).generate_state(1, np.uint64)[0] >> 1)
 
 
+CPU = torch.device("cpu")
+
+
 @contextlib.contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
+def seeded(seed: int, device: torch.device = CPU) -> Iterator[None]:
     """Torch's own generators start from a seed for a while: dropout and its like draw from them."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
+    on_gpu = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if on_gpu else []):
+        # torch.manual_seed would look for GPUs and keep a stack trace, in two milliseconds.
+        torch.default_generator.manual_seed(seed)
+        if on_gpu:
+            torch.cuda.manual_seed_all(seed)
         yield
 
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-import torch
 from torch import nn
 
 from fedtct.errors import FedtctError
 from fedtct.models import dense
 from fedtct.models.resnet import Norm, ResNet18, batch_norm, group_norm
 from fedtct.models.simple_cnn import SimpleCNN
+from fedtct.seeds import seeded
 
 Builder = Callable[[tuple[int, ...], int, str], nn.Module]
 Own = Callable[[tuple[int, ...], int], nn.Module]  # a user's own: input shape and number of outputs to a module
@@ -58,16 +58,14 @@ def build_module(
 ) -> nn.Module:
     """A registered model with weights drawn on the CPU from ``seed``: the same on every machine."""
     check_model_name(name)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         return MODELS[name](input_shape, num_classes, stem)
 
 
 def build_own(build: Own, input_shape: tuple[int, ...], outputs: int, seed: int = 0) -> nn.Module:
     """What a user's function makes, with weights drawn from ``seed`` unless it draws them otherwise."""
     name = getattr(build, "__name__", "the model")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         try:
             module = build(input_shape, outputs)
         except Exception as error:

@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ def environment(device: str) -> dict[str, Any]:
     }
 
 
+@cache
 def git_commit(file: Path) -> str | None:
     """The commit that a source file is checked out from; none if git does not know the file."""
 

@@ -103,7 +103,8 @@ def with_fresh_head(network: Network, seed: int) -> Network:
     """The network with its head replaced by a single logit, drawn from the seed on the CPU."""
     old = network.module.get_submodule(network.head)
     assert isinstance(old, nn.Linear)
-    new = nn.utils.skip_init(nn.Linear, old.in_features, 1, bias=old.bias is not None)
+    with torch.random.fork_rng(devices=[]):  # what it draws by itself is nobody's
+        new = nn.Linear(old.in_features, 1, bias=old.bias is not None)
     bound = old.in_features**-0.5
     draws = generator(seed, "head")
     with torch.no_grad():
