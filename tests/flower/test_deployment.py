@@ -123,6 +123,7 @@ def test_the_same_run_gives_the_same_model_and_strangers_are_refused(deployment,
 
 
 @four
+@pytest.mark.slow  # minutes on a slow machine
 def test_a_server_that_was_killed_goes_on_to_the_same_model(deployment, tmp_path):
     settings = {"method": "tct", "rounds": [1, 1]}
     app = app_of(tmp_path / "app", SILOS, {"num_classes": 10}, **settings)
@@ -283,6 +284,7 @@ def test_check_tells_in_words_what_is_right_and_what_is_not(deployment, tmp_path
 
 
 @four  # and the last of these tests: the silos that die in it stay dead
+@pytest.mark.slow  # minutes on a slow machine
 def test_silos_that_die_are_gone_on_without(deployment, tmp_path):
     """One in stage 1 and one in stage 2, each while it works on an answer; none of the others answers before that."""
     app = app_of(
