@@ -22,8 +22,9 @@ def test_csv_and_parquet_hold_the_same_samples(tmp_path_factory, rows, data):
     table["class"] = data.draw(st.lists(st.sampled_from(["no", "yes"]), min_size=len(rows), max_size=len(rows)))
     table.to_csv(folder / "a.csv", index=False)
     table.to_csv(folder / "b.csv", index=False, sep=";")
-    table.to_parquet(folder / "c.parquet")
-    silos = [Silo(*read_samples(folder / name, "class")) for name in ("a.csv", "b.csv", "c.parquet")]
+    table.to_csv(folder / "c.csv", index=False, sep=";", decimal=",", encoding="utf-8-sig", lineterminator="\r\n")
+    table.to_parquet(folder / "d.parquet")
+    silos = [Silo(*read_samples(folder / name, "class")) for name in ("a.csv", "b.csv", "c.csv", "d.parquet")]
     for silo in silos:
         pd.testing.assert_frame_equal(silo.x, silos[0].x)
         assert silo.y.tolist() == table["class"].tolist()
@@ -51,6 +52,18 @@ def test_csv_parquet_and_npz_of_a_table_give_the_same_model(tmp_path):
     scores = [model.scores(read_inputs(tmp_path / "csv" / "a.csv")) for model in models]
     assert torch.equal(scores[0], scores[1])
     assert torch.equal(scores[0], scores[2])
+
+
+def test_decimal_commas_are_never_taken_for_categories(tmp_path):
+    (tmp_path / "a.csv").write_text("Größe, cm;Gewicht, kg;Code;dose\n170,5;60;1,2;0,5\n181;;x;1,5E-03\n")
+    x, y = read_samples(tmp_path / "a.csv", "dose")
+    assert x["Größe, cm"].tolist() == [170.5, 181]
+    assert x["Code"].tolist() == ["1,2", "x"]
+    assert y.tolist() == [0.5, 0.0015]  # a regression
+    (tmp_path / "b.csv").write_text('size,"a;b;c",y\n"170,5",1,2\n181,3,4\n')
+    silo = Silo(*read_samples(tmp_path / "b.csv", "y"))
+    with pytest.raises(FedtctError, match="column 'size' holds numbers with a decimal comma as texts"):
+        FedAvg("mlp", rounds=1).fit([silo])
 
 
 def test_row_numbers_that_pandas_wrote_are_not_learnt_from(tmp_path):

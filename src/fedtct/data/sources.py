@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 import zipfile
 import zlib
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedtct.data.tables import numbered
+from fedtct.data.tables import are_comma_numbers, numbered
 from fedtct.errors import FedtctError
 
 if TYPE_CHECKING:
@@ -85,10 +86,11 @@ def read_table(path: Path) -> pd.DataFrame:
             table = pd.read_parquet(path)
         else:
             with path.open(encoding="utf-8-sig") as file:
-                header = file.readline()
-            separator = max(",;\t|", key=header.count)
+                header = re.sub('"[^"]*"', "", file.readline())  # names in quotes may hold anything
+            separator = max(";\t|,", key=header.count)
             exact: Any = {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}
             table = _without_row_numbers(pd.read_csv(path, sep=separator, encoding="utf-8-sig", **exact))
+            table = _with_decimal_commas(table) if separator == ";" else table
     except ImportError as error:
         raise FedtctError(f"{path}: reading Parquet files needs pyarrow: pip install 'fedtct[parquet]'") from error
     except OSError as error:
@@ -107,6 +109,14 @@ def read_table(path: Path) -> pd.DataFrame:
 def _without_row_numbers(table: pd.DataFrame) -> pd.DataFrame:
     """The table less a first column without a name: pandas writes one unless it is told not to, of row numbers."""
     return table.drop(columns="Unnamed: 0") if table.columns[0] == "Unnamed: 0" else table
+
+
+def _with_decimal_commas(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with 3,5 as a number: where it is written so, columns are kept apart by semicolons."""
+    for name in table.columns:
+        if are_comma_numbers(table[name].dropna().tolist()):
+            table[name] = table[name].str.replace(",", ".").astype(float)
+    return table
 
 
 def load_npz(path: Path, *names: str) -> list[Any]:

@@ -7,6 +7,7 @@ is a column for each category, a missing value counts as the mean and has a colu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 MAX_CATEGORIES = 500
 LARGEST = 1e100  # beyond, squares overflow
+COMMA_NUMBER = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 NUMBER, TEXT, EMPTY = "numbers", "texts", "nothing"
 
 
@@ -50,6 +52,12 @@ def numbered(x: NDArray[Any]) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame({f"x{place}": x[:, place] for place in range(x.shape[1])})
+
+
+def are_comma_numbers(values: Sequence[Any]) -> bool:
+    """Whether these are texts that all are numbers, some with a decimal comma."""
+    texts = all(isinstance(value, str) and COMMA_NUMBER.fullmatch(value) for value in values)
+    return texts and any("," in value for value in values)
 
 
 def _column(values: pd.Series[Any], name: str, whose: str) -> NDArray[Any]:
@@ -117,6 +125,15 @@ class Facts:
             raise FedtctError(
                 f"{whose}: column '{self.name}' has {count} different texts, more than {MAX_CATEGORIES}: "
                 "leave it out, or put them into fewer categories"
+            )
+        return self
+
+    def no_numbers(self) -> Facts:
+        """These facts, refused if the texts are numbers that were not read as such: each would be a category."""
+        if are_comma_numbers(self.categories):
+            raise FedtctError(
+                f"column '{self.name}' holds numbers with a decimal comma as texts: write them with a point, or keep "
+                "the columns of CSV files apart by semicolons (in Python: pandas.read_csv(..., decimal=','))"
             )
         return self
 
@@ -228,4 +245,4 @@ def agree_on_table(told: Mapping[str, list[dict[str, Any]]]) -> TableCode:
             kinds = " and ".join(f"{kind} in {silo}" for kind, silo in holders.items())
             raise FedtctError(f"column '{name}' holds {kinds}: it must be of one kind in all silos")
     merged = [Facts.merge([columns[name] for columns in silos.values()]) for name in names]
-    return TableCode(tuple(Column.of(facts.checked("all silos together")) for facts in merged))
+    return TableCode(tuple(Column.of(facts.no_numbers().checked("all silos together")) for facts in merged))
