@@ -9,13 +9,14 @@ class FedtctError(ValueError):
     """Bad input: says what was wrong and what to do about it.
 
     The command line prints the message and exits with code 2; nothing has been written by then. ``stranger`` is an
-    error of somebody else's that led to this one: whoever reads the message here reads its text too. ``told`` is what
-    may be said elsewhere: of a stranger its kind alone, since its text might hold data.
+    error of somebody else's that led to this one, ``data`` tells of samples: whoever reads the message here reads both.
+    ``told`` is what may be said elsewhere: of a stranger its kind alone, since its text might hold data.
     """
 
-    def __init__(self, text: str, stranger: BaseException | None = None) -> None:
-        super().__init__(text if stranger is None else f"{text}: {type(stranger).__name__}: {stranger}")
-        self.told = text if stranger is None else f"{text}: {type(stranger).__name__}; the silo's log says more"
+    def __init__(self, text: str, stranger: BaseException | None = None, data: str = "") -> None:
+        kind = "" if stranger is None else f": {type(stranger).__name__}"
+        super().__init__(text + data + (kind and f"{kind}: {stranger}"))
+        self.told = text + (kind and f"{kind}; the silo's log says more")
 
 
 def check_whole(least: int, **settings: Any) -> None:

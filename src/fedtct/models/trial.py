@@ -19,7 +19,8 @@ def try_model(network: Network, outputs: int, samples: Tensor, whose: str = "") 
         try:
             given: object = network(sample)
         except Exception as error:
-            raise FedtctError(f"{whose}the model cannot take {_in_words(samples)}: {error}{_hint(samples)}") from error
+            kind, span = _in_words(samples)
+            raise FedtctError(f"{whose}the model cannot take {kind}", error, span) from error
         what = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
         if what != (1, outputs):
             raise FedtctError(f"the model gives {what} for one sample, not (1, {outputs}): a number for each output")
@@ -31,14 +32,12 @@ def extremes(x: Tensor) -> Tensor:
     return torch.stack([x.amin(0), x.amax(0)])
 
 
-def _in_words(samples: Tensor) -> str:
-    span = f" from {samples.min()} to {samples.max()}" if samples.dtype == torch.int64 else ""
-    return f"{samples.dtype} samples of shape {tuple(samples.shape[1:])}{span}"
-
-
-def _hint(samples: Tensor) -> str:
-    tokens = ". Whole numbers are taken for tokens; quantities must be floats"
-    return tokens if samples.dtype == torch.int64 else ""
+def _in_words(samples: Tensor) -> tuple[str, str]:
+    """Which samples they are; and of tokens from where to where they go, which is for nobody else to know."""
+    kind = f"{samples.dtype} samples of shape {tuple(samples.shape[1:])}"
+    if samples.dtype != torch.int64:
+        return kind, ""
+    return f"{kind} as tokens (quantities must be floats)", f", from {samples.min()} to {samples.max()}"
 
 
 def _try_pair(network: Network, samples: Tensor) -> None:
