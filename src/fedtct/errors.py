@@ -1,6 +1,7 @@
 """The one error a user is meant to read, and what most often leads to it: a number that cannot be."""
 
 import math
+from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
 
@@ -17,6 +18,14 @@ class FedtctError(ValueError):
         kind = "" if stranger is None else f": {type(stranger).__name__}"
         super().__init__(text + data + (kind and f"{kind}: {stranger}"))
         self.told = text + (kind and f"{kind}; the silo's log says more")
+
+
+def listing(names: Iterable[object], most: int | None = 12) -> str:
+    """Names one after another, kept apart by semicolons where commas are in them; the first of many, or all."""
+    texts = [str(name) for name in names]
+    between = "; " if any("," in text for text in texts) else ", "
+    rest = len(texts[most:]) if most else 0
+    return between.join(texts[:most]) + (f" and {rest} more" if rest else "")
 
 
 def check_whole(least: int, **settings: Any) -> None:

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, listing
 
 Names = NDArray[Any]  # of texts: classes by their names
 Answers = Tensor | Names  # as they are given: labels (int64), numbers (float64) or names
@@ -85,7 +85,7 @@ class Classification:
         different, places = np.unique(y.astype(str), return_inverse=True)
         label_of = {name: label for label, name in enumerate(self.names)}
         if unknown := [str(name) for name in different if name not in label_of]:
-            known = ", ".join(self.names[:10]) + (", ..." if len(self.names) > 10 else "")
+            known = listing(self.names)
             raise FedtctError(f"{whose} has class '{unknown[0]}', which no silo trains on. They have: {known}")
         return torch.tensor([label_of[str(name)] for name in different], dtype=torch.long)[torch.from_numpy(places)]
 

@@ -123,6 +123,7 @@ def test_what_cannot_be_read(tmp_path):
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x80")
     (tmp_path / "text.parquet").write_text("hello")
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "commas.csv").write_text('"a, b",c\n1,2\n')
     (tmp_path / "a.xlsx").write_text("a,b\n1,2\n")
     for name, target, message in [
         ("empty.csv", "b", "cannot be read as a table"),
@@ -132,6 +133,7 @@ def test_what_cannot_be_read(tmp_path):
         ("none.csv", "b", "cannot read .*none.csv: No such file"),
         ("a.csv", "", "say which column is to be learnt, as target, of a, b"),
         ("a.csv", "c", "has no column 'c'. It has a, b"),
+        ("commas.csv", "a", "has no column 'a'. It has a, b; c$"),
         ("a.xlsx", "b", r"is no \.npz, \.csv or \.parquet file"),
         ("none.npz", "", "cannot read .*none.npz: No such file"),
     ]:

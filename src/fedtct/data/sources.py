@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedtct.data.tables import are_comma_numbers, numbered
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, listing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -193,9 +193,3 @@ def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:
 def _as_table(x: Any) -> Any:
     """A matrix of real numbers is a table, standardised like any other; other arrays stay as they are."""
     return numbered(x) if x.ndim == 2 and x.dtype.kind == "f" else x
-
-
-def listing(names: Any) -> str:
-    """Some names for an error message."""
-    texts = [str(name) for name in names]
-    return ", ".join(texts[:12]) + (f" and {len(texts) - 12} more" if len(texts) > 12 else "")

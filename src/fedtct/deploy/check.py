@@ -14,7 +14,7 @@ from typing import NamedTuple
 from fedtct.deploy.keys import split_address
 from fedtct.deploy.processes import environment, free_port, stop, supernode
 from fedtct.deploy.silo_config import SiloConfig
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, listing
 
 SECONDS, TRUST_SECONDS = 10.0, 60.0  # to reach the server; for Flower to start and to be let in
 
@@ -53,7 +53,7 @@ def _data(silo: SiloConfig) -> Finding:
     if told["answers"] == "labels":
         learnt = f"{len(told['labels'])} classes, the largest label is {int(told['labels'].max())}"
     elif told["answers"] == "names":
-        learnt = "classes " + ", ".join(json.loads(told["names"]))
+        learnt = f"classes {listing(json.loads(told['names']))}"
     else:
         learnt = f"numbers to learn, {told['answer_mean']:g} on average"
     return Finding(True, f"data: {len(loaded)} {samples}, {learnt}")

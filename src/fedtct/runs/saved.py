@@ -10,7 +10,7 @@ from safetensors import safe_open
 from fedtct import __version__
 from fedtct.classifier import METADATA, Classifier, read_record
 from fedtct.data.sources import read_inputs, read_samples
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, listing
 from fedtct.history import RATED_ON
 from fedtct.importing import import_function, is_function_name
 from fedtct.runs.folder import CONFIG, MODEL, RunFolder
@@ -81,16 +81,15 @@ def write_card(saved: Saved, name: str) -> str:
     lines = ["# Model card", "", f"A {model.kind} model, trained across silos by fedtct {__version__}.", ""]
     lines += [f"- **Network:** {spec.model if isinstance(spec.model, str) else type(spec.model).__name__}"]
     if spec.inputs.table is not None:
-        columns = ", ".join(column.name for column in spec.inputs.table.columns)
-        lines += [f"- **Takes:** a table with the columns {columns}; it codes them itself"]
+        columns = listing((column.name for column in spec.inputs.table.columns), most=None)
+        lines += [f"- **Takes:** a table, whose columns it codes itself: {columns}"]
     else:
         lines += [f"- **Takes:** samples of shape {spec.inputs.shape}, {str(spec.inputs.dtype).removeprefix('torch.')}"]
     if isinstance(spec.task, Regression):
         lines += [f"- **Gives:** {saved.target or 'a number'}, on average {spec.task.mean:.6g} in training"]
     else:
-        names = [str(name) for name in model.classes.tolist()]
-        between = "; " if any("," in name for name in names) else ", "
-        lines += [f"- **Classes:** {between.join(names)}", f"- **Probabilities:** {CALIBRATION[model.calibrated]}"]
+        lines += [f"- **Classes:** {listing(model.classes.tolist(), most=None)}"]
+        lines += [f"- **Probabilities:** {CALIBRATION[model.calibrated]}"]
     if saved.run is not None:
         lines += _training(saved.run)
     own = "" if isinstance(spec.model, str) else ", model=build"
