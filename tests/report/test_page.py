@@ -165,6 +165,10 @@ def test_numbers_and_axes_as_people_write_them() -> None:
     assert ACCURACY.text(0.9667) == "96.7 %"
     assert [ACCURACY.difference(v) for v in (0.0123, -0.5, -0.00001, None)] == ["+1.2", "−50.0", "0.0", "–"]
     assert R2.text(-0.25) == "−0.250"
+    for values in ([0.5, None], [-0.3, 0.9], [-0.01], [-50.0, None, -0.9]):
+        low, high = R2.axis_for(values)["range"]
+        assert all(low < value < high for value in values if value is not None and value > -1)
+        assert -1.1 < low <= 0
     for values in (
         [0.9, 1.1],
         [3.0, 40.0],

@@ -1,5 +1,6 @@
 """Plots of accuracies: what is drawn, and that files are written, equal and readable."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -105,6 +106,14 @@ def test_many_methods_are_all_in_the_legend_best_first(tmp_path: Path) -> None:
     assert places == sorted(places, reverse=True)
     looks = {(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i in range(63)}
     assert len(looks) == 63
+
+
+def test_r2_below_zero_is_seen(tmp_path: Path) -> None:
+    rows = [Row("stage1", i, test_r2=r2) for i, r2 in enumerate((-0.5, -0.3, -9.0))]
+    for count, lowest in ((2, "−0.5"), (3, "−1.0")):  # far below, it would hide the rest
+        write_plots({"FedAvg": rows[:count]}, tmp_path)
+        ticks = re.findall(r">(−?\d\.\d)</text>", svg(tmp_path, "round"))
+        assert (ticks[0], ticks[-1]) == (lowest, "0.0")
 
 
 def test_labels_are_plain_text(tmp_path: Path) -> None:

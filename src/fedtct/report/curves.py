@@ -8,6 +8,7 @@ from typing import NamedTuple
 from fedtct.errors import FedtctError
 from fedtct.history import RATED_ON, Row, rated_on
 
+LOWEST_R2 = -1.0  # that is shown: far worse ones would hide all others
 MEASURES = {"accuracy": "accuracy", "r2": "R²"}
 Histories = Mapping[str, Sequence[Row] | Sequence[Sequence[Row]]]
 

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
 
-from fedtct.report.curves import Curve, Histories, Point, read_curves
+from fedtct.report.curves import LOWEST_R2, Curve, Histories, Point, read_curves
 from fedtct.report.style import COLOURS, MARKERS, QUIET, WHOLE, new_figure, save
 
 MARKS = 8  # markers along a curve, about
@@ -73,9 +73,10 @@ def _draw(axes: Axes, curve: Curve, index: int, measure: Measure, shares: bool) 
 
 
 def _scale(axes: Axes, whole: bool, shares: bool) -> None:
-    """Both axes from zero, values no higher than they can be, and round numbers at the ticks."""
+    """Both axes from zero, but that R² may be less; values no higher than they can be, round numbers at the ticks."""
     axes.set_xlim(left=0, right=None if axes.dataLim.xmax > 0 else 1)
-    axes.set_ylim(bottom=0, top=min(axes.get_ylim()[1], 1.01))
+    low = max(axes.dataLim.ymin, LOWEST_R2)
+    axes.set_ylim(bottom=low - 0.05 if low < 0 else 0, top=min(max(axes.get_ylim()[1], 0.02), 1.01))
     axes.xaxis.set_major_locator(MaxNLocator(nbins=9, steps=[1, 2, 5, 10], integer=whole))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     if shares:

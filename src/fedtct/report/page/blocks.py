@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import ceil, floor, inf, log10
 from typing import Any, ClassVar
 
+from fedtct.report.curves import LOWEST_R2
 from fedtct.report.page.tasks import Method, Task
 
 Trace = dict[str, Any]
@@ -187,6 +188,11 @@ class Rating:
     factor: int
     digits: int
     sign: str
+
+    def axis_for(self, values: Iterable[float | None]) -> Trace:
+        """The axis for these values: from zero, but that R² may be less."""
+        low = max(min([0.0, *(value for value in values if value is not None)]), LOWEST_R2)
+        return self.axis if low == 0 else self.axis | {"range": [low - 0.05, 1.02]}
 
     def text(self, value: float | None) -> str:
         """A value as people read it."""

@@ -37,7 +37,8 @@ def section(task: Task) -> Section:
         return Section("How it went", [Note("Not known: there is no test set, and silos did not rate the model.")])
     curves, accuracy = read_curves(histories)
     rating = rating_of(task)
-    charts = _charts(accuracy[0].upper() + accuracy[1:], task, curves, rating, {"yaxis": rating.axis})
+    axis = rating.axis_for(point.low for curve in curves for point in curve.points)
+    charts = _charts(accuracy[0].upper() + accuracy[1:], task, curves, rating, {"yaxis": axis})
     tested = rated_on([row for many in histories.values() for rows in many for row in rows]) == "test"
     whose, field = ("Test", "test_loss") if tested else ("Training", "train_loss")  # held-out samples have none
     for stage, loss in (LOSSES | ({"stage1": "squared error in stage 1"} if task.regression else {})).items():

@@ -113,12 +113,17 @@ def _chart(task: Task, judged: Sequence[Judged], where: str, title: str) -> Char
     for method, found, _ in judged:
         values = dict(zip(names, _values(found, where, len(alone)), strict=True))
         traces.append(_dots(values, names, method, task))
-    layout = {
-        "xaxis": rating.axis | {"title": {"text": f"{rating.name}; the grey bar is the silo alone"}},
+    layout = _layout(traces, names, rating, f"{rating.name}; the grey bar is the silo alone")
+    return Chart(title, traces, layout, height=rows_height(len(names), len(task.methods)))
+
+
+def _layout(traces: Sequence[Trace], names: Sequence[str], rating: Rating, title: str) -> Trace:
+    """A row for each silo."""
+    return {
+        "xaxis": rating.axis_for(x for trace in traces for x in trace["x"]) | {"title": {"text": title}},
         "yaxis": downwards(ticks(names)) | {"title": {"text": "silo"}},
         "hovermode": "closest",
     }
-    return Chart(title, traces, layout, height=rows_height(len(names), len(task.methods)))
 
 
 def _ways(method: Method, found: Finding, alone: Sequence[float | None], where: str) -> Trace:
@@ -169,11 +174,7 @@ def _without_models_of_their_own(task: Task) -> Section:
     note = Note("What each silo would reach alone is not known: that was not computed, or silos are elsewhere.")
     if not traces:
         return Section("Silo by silo", [note])
-    layout = {
-        "xaxis": rating.axis | {"title": {"text": f"{rating.name} on the silo’s own samples"}},
-        "yaxis": downwards(ticks(names)) | {"title": {"text": "silo"}},
-        "hovermode": "closest",
-    }
+    layout = _layout(traces, names, rating, f"{rating.name} on the silo’s own samples")
     height = rows_height(len(names), len(task.methods))
     chart = Chart("As the silos rate the final model", traces, layout, height)
     return Section("Silo by silo", [chart, note])
