@@ -18,7 +18,7 @@ from fedtct.federation import Federation, LocalFederation, Replies
 from fedtct.history import Checkpoint, Finding, Journal, Row, State
 from fedtct.models import Model, Network, NetworkSpec, build_own, head_size
 from fedtct.models.pretrained import read_state_dict, stem_of
-from fedtct.models.trial import try_model
+from fedtct.models.trial import try_model, try_tokens
 from fedtct.silo import Silo
 from fedtct.tasks import Classification, Regression, Score
 from fedtct.training import LocalPlan
@@ -109,6 +109,8 @@ class Session:
         if not isinstance(test, tuple | list) or len(test) != 2:
             raise FedtctError(f"test must be a pair (x, y), it is {type(test).__name__}")
         x, y = self.spec.encode(*as_samples(*test, "the test data"), "the test data")
+        if x.dtype == torch.int64:
+            try_tokens(self.spec, self.network, x, "the test data")
         return Test(x.to(self.network.device), y.to(self.network.device))
 
 

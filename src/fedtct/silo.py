@@ -17,7 +17,7 @@ from fedtct.errors import FedtctError
 from fedtct.least_squares import LocalRegression, Sums, local_regression, times
 from fedtct.memory import free_bytes
 from fedtct.models import Network, NetworkSpec, Weights
-from fedtct.models.trial import extremes, try_model
+from fedtct.models.trial import try_tokens
 from fedtct.precision import full_precision
 from fedtct.privacy import draw_key, noisy_sums, noisy_update
 from fedtct.seeds import derive, generator
@@ -114,14 +114,8 @@ class Silo:
                     self._given[part] = given
                 setattr(self, part, values.to(self.device))
         if spec.inputs.dtype == torch.int64:
-            self._try_tokens()
+            try_tokens(spec, network, torch.cat([self.x, self.held_x]), self.name)
         self.memory, self._features = {}, None
-
-    def _try_tokens(self) -> None:
-        """Refuse a model that does not know all tokens here. On a GPU it would end the process, so not there."""
-        network = self.network if self.device.type == "cpu" else self.spec.build()
-        samples = extremes(torch.cat([self.x, self.held_x])).cpu()
-        try_model(network, self.spec.num_classes, samples, f"{self.name}: ")
 
     def answer(self, question: str, message: Message) -> Message:
         """The reply to a question."""

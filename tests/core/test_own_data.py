@@ -234,6 +234,12 @@ def test_which_tokens_there_are_stays_in_the_silo():
     assert error.value.told.endswith("(quantities must be floats): IndexError; the silo's log says more")
 
 
+def test_tokens_of_the_test_data_are_tried_too():
+    x, y = sentences(words=30)
+    with pytest.raises(FedtctError, match=r"the test data: the model cannot take .* from 1 to 29"):
+        FedAvg(Reader()).fit([Silo(x // 10, y)], test=(x, y))
+
+
 class Flattening(nn.Module):
     """Flattens with ``view`` and −1, which no samples at all cannot be."""
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedtct.errors import FedtctError
-from fedtct.models.network import Network
+from fedtct.models.network import Network, NetworkSpec
 
 MIXED, MIXED_IN_HALF = 1e-3, 0.05  # relative differences that are no rounding errors, in single and half precision
 
@@ -27,9 +27,10 @@ def try_model(network: Network, outputs: int, samples: Tensor, whose: str = "") 
     _try_pair(network, samples)
 
 
-def extremes(x: Tensor) -> Tensor:
-    """Two samples that hold the least and the largest of all values at each place."""
-    return torch.stack([x.amin(0), x.amax(0)])
+def try_tokens(spec: NetworkSpec, network: Network, x: Tensor, whose: str) -> None:
+    """Refuse a model that does not know all of these tokens. On a GPU it would end the process, so not there."""
+    extremes = torch.stack([x.amin(0), x.amax(0)]).cpu()  # the least and the largest at each place
+    try_model(network if network.device.type == "cpu" else spec.build(), spec.num_classes, extremes, f"{whose}: ")
 
 
 def _in_words(samples: Tensor) -> tuple[str, str]:
