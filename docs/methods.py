@@ -1,6 +1,6 @@
 """The table of docs/choose.md: every method on the digits, dealt in four ways: python docs/methods.py (ten minutes).
 
-Settings are the defaults, chosen for none of the methods; numbers go to results/digits-methods.json.
+Settings are the defaults but for p, and chosen for none of the methods; numbers go to results/digits-methods.json.
 """
 
 import json

@@ -7,7 +7,7 @@ from typer.main import get_command
 
 from fedtct.cli import app, main
 from fedtct.cli.options import RARE
-from fedtct.runs.config import SETTINGS
+from fedtct.runs.config import METHODS, SETTINGS
 
 COLUMNS, LINES = 100, 40
 Words = tuple[str, ...]
@@ -55,3 +55,9 @@ def test_every_setting_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
         assert all(f"--{name.replace('_', '-')} " in text for name in SETTINGS.keys() - without)
         shorter = "\n".join(help_of((command,), capsys))
         assert not any(f"--{name.replace('_', '-')} " in shorter for name in RARE)
+
+
+def test_every_method_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    text = "".join(help_of(("run",), capsys)).replace(" ", "")  # a name may go over two lines
+    named = text.split("Methods:")[1].split(".")[0].split(",")
+    assert sorted(named) == sorted(METHODS)

@@ -90,7 +90,7 @@ BAD = {
     "compare --seeds 0": "seeds must be",
     "compare --seeds few": "seeds must be",
     "compare --rounds 1": "tct, which has two stages, needs rounds of at least 2",
-    "compare --lr 0.1,0.01": "lr must be a number",
+    "compare --lr 0.1,0.01": "a comparison has one lr: `fedtct run --lr 0.1,0.01 --holdout 0.1` chooses",
     "compare --out thesis": "thesis exists",
     "compare --resume thesis": "there is no plan.json",
     "compare --resume thesis --lr 1": "leave out the other options",

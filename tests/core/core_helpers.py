@@ -16,7 +16,7 @@ from fedtct.training.local_update import draw_epochs
 
 Data = tuple[Tensor, Tensor]
 
-quick = settings(deadline=None, max_examples=25)
+quick = settings(max_examples=25)
 
 UNEQUAL = (20, 10, 5)  # in batches of 8: steps of 8, 8, 4 · 8, 2 · 5
 UNTRAINED = FedAvg(rounds=0)

@@ -23,7 +23,7 @@ def error(found: torch.Tensor, exact: torch.Tensor) -> float:
     return float((found - exact).detach().norm() / exact.detach().norm())
 
 
-@settings(deadline=None, max_examples=4)  # the interpreter takes a second for each
+@settings(max_examples=4)  # the interpreter takes a second for each
 @given(
     samples=st.integers(1, 2),
     size=st.tuples(st.integers(3, 6), st.integers(3, 9)),

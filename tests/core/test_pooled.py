@@ -17,7 +17,7 @@ def problem(sizes: list[int], features: int, rank: int, seed: int) -> tuple[torc
     return z, torch.randn(n, 2, generator=draws).double()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     sizes=st.lists(st.integers(1, 8), min_size=1, max_size=4),
     features=st.integers(1, 30),

@@ -12,7 +12,7 @@ from fedtct.least_squares.products import inner, outer, times, transposed_times
 
 os.environ["TRITON_INTERPRET"] = "1"  # the GPU's kernel, interpreted: it is read when the kernel is imported
 SIZES = {"n": st.integers(1, 150), "p": st.integers(1, 300), "columns": st.sampled_from([1, 10, 20, 150])}
-few = settings(deadline=None, max_examples=8)
+few = settings(max_examples=8)
 
 
 def features(n: int, p: int) -> torch.Tensor:

@@ -14,7 +14,7 @@ from fedtct.data.sources import read_inputs, read_samples, silo_paths
 values = st.floats(-1e100, 1e100) | st.none()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(values, st.sampled_from(["a", "b c", 'q"', "ü"])), min_size=2, max_size=12), st.data())
 def test_csv_and_parquet_hold_the_same_samples(tmp_path_factory, rows, data):
     folder = tmp_path_factory.mktemp("silo")

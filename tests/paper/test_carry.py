@@ -14,7 +14,7 @@ def contents(folder):
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(files=st.dictionaries(NAMES, st.binary(max_size=300), min_size=1), limit=st.integers(1, 120))
 def test_what_was_packed_comes_back(tmp_path_factory, files, limit):
     folder = tmp_path_factory.mktemp("carry")

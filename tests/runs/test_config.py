@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fedtct import TCT, Centralized, FedAdam, FedAvg, FedDyn, FedProx, FedtctError, Ridge, Scaffold
 from fedtct.runs.config import METHODS, STAGE2, RunConfig, read_toml
+from fedtct.runs.findings import OF_THE_METHOD
 
 positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
 counts = st.integers(1, 10**9)
@@ -37,7 +38,7 @@ settings = {
 
 @st.composite
 def configs(draw: st.DrawFn) -> RunConfig:
-    method, stage2 = draw(st.sampled_from(METHODS)), draw(st.sampled_from(STAGE2))
+    method, stage2 = draw(st.sampled_from(list(METHODS))), draw(st.sampled_from(STAGE2))
     second = 1 if stage2 == "ridge" else draw(counts)
     rounds = (draw(counts), second) if method == "tct" else (draw(counts),)
     rest = draw(st.fixed_dictionaries({}, optional=settings))
@@ -169,6 +170,11 @@ def test_settings_that_are_not_read_change_nothing_and_the_others_do(method: str
         changed = replace(config, **{name: value})
         unchanged = changed._estimator("linear") == config._estimator("linear")
         assert unchanged == (name in changed.unread()), name
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_not_every_method_reads_is_no_part_of_the_task(method: str) -> None:
+    assert set(RunConfig.of(method=method).unread()) <= set(OF_THE_METHOD)
 
 
 def test_an_unknown_setting_is_named_with_the_one_that_was_meant(tmp_path: Path) -> None:

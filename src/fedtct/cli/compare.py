@@ -54,6 +54,8 @@ def compare(
             carry_out(Plan.read(resume, "compare"), resume, True, screen, json)
             return
         shared = (read_toml(config) if config else {}) | settings
+        if isinstance(lr := shared.get("lr", ""), list) or "," in str(lr):
+            raise FedtctError("a comparison has one lr: `fedtct run --lr 0.1,0.01 --holdout 0.1` chooses a method's")
         if split is None:
             split = as_value("split", shared.get("split", OWN if shared.get("data") else SPLIT))
         methods, seeds = METHODS if methods is None else methods, SEEDS if seeds is None else seeds

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedtct.runs.config import METHODS
+
 if TYPE_CHECKING:
     from fedtct.classifier import Fit
     from fedtct.runs.config import RunConfig
@@ -19,14 +21,13 @@ def look_at_run(folder: RunFolder, job: Job, fit: Fit) -> None:
     """Find out what there is to show, and draw accuracies and who holds which classes."""
     from fedtct.history import rated_on
     from fedtct.report import write_plots, write_split_plot
-    from fedtct.report.style import TITLES
     from fedtct.runs.findings import class_counts, find_all
 
     find_all(folder, job, fit)
     config, plots = folder.config, folder.path / PLOTS
     folder.watcher.count("drawing", 0, 2)
     if rated_on(folder.history):  # private silos rate no model
-        write_plots({TITLES[config.method]: folder.history}, plots, title=_title(config))
+        write_plots({METHODS[config.method]: folder.history}, plots, title=_title(config))
     folder.watcher.count("drawing", 1, 2)
     if job.data.class_names:
         names = [silo.name for silo in job.silos] if config.data else []
@@ -43,14 +44,13 @@ def draw_comparison(runs: Mapping[str, RunFolder], folder: Path) -> None:
     """All methods in one picture, for each split."""
     from fedtct.history import rated_on
     from fedtct.report import write_plots
-    from fedtct.report.style import TITLES
     from fedtct.runs.compare import by_method_and_split, slug
 
     groups = by_method_and_split(runs)
     rated = {where: [run.history for run in group] for where, group in groups.items()}
     rated = {where: rows for where, rows in rated.items() if all(map(rated_on, rows))}
     for split in dict.fromkeys(split for split, _ in rated):
-        curves = {TITLES[method]: rows for (own, method), rows in rated.items() if own == split}
+        curves = {METHODS[method]: rows for (own, method), rows in rated.items() if own == split}
         title = _title(next(run.config for run in runs.values() if run.config.split == split))
         write_plots(curves, folder / PLOTS / slug(split), title=title)
 

@@ -8,8 +8,6 @@ import matplotlib.style
 from matplotlib.figure import Figure
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")  # Okabe and Ito
-TITLES = {"fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD", "feddyn": "FedDyn", "fedadam": "FedAdam"}
-TITLES |= {"centralized": "Centralized", "fedavg-last-layer": "FedAvg, last layer", "tct": "TCT"}
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")  # as many as share no divisor with the colours: 63 pairs
 WHOLE = (0.0, 0.0, 1.0, 1.0)  # axes that fill the figure; labels and legends lie around it
 QUIET = "#666666"

@@ -7,7 +7,7 @@ import json
 import math
 import tomllib
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from fedtct.stage2 import Stage2
     from fedtct.tct import TCT
 
-METHODS = ("fedavg", "fedprox", "scaffold", "feddyn", "fedadam", "centralized", "fedavg-last-layer", "tct")
+METHODS = {  # with what people call them
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "scaffold": "SCAFFOLD",
+    "feddyn": "FedDyn",
+    "fedadam": "FedAdam",
+    "centralized": "Centralized",
+    "fedavg-last-layer": "FedAvg, last layer",
+    "tct": "TCT",
+}
 STAGE2 = ("scaffold", "fedavg", "gradient-descent", "ridge")
 MODEL_OF = {"digits": "mlp", "fashion-mnist": "simple-cnn", "cifar10": "resnet18-bn", "cifar100": "resnet18-bn"}
 OWN = "own"  # the split of silos that bring their own data
@@ -56,7 +65,7 @@ class RunConfig:
     rounds: tuple[int, ...] = setting((100, 100), "rounds; for tct of stage 1 and 2: 20,20", "N[,N]")
     local_epochs: int = setting(5, "epochs a silo trains in a round", "N")
     batch_size: int = setting(64, "samples in a step", "N")
-    lr: float = setting(0.1, "learning rate, or several to choose from", "LR[,LR]")
+    lr: float = setting(0.1, "learning rate; run chooses from several", "LR[,LR]")
     weight_decay: float = setting(1e-5, "weight decay", "X")
     trainable: str = setting("all", "all, last-layer or last:N", "PART")
     augment: str = setting("none", "none or crop-flip", "NAME")
@@ -337,7 +346,7 @@ def _number(value: Any) -> float:
     return number
 
 
-def _one_of(what: str, name: str, known: Sequence[str]) -> None:
+def _one_of(what: str, name: str, known: Collection[str]) -> None:
     if name not in known:
         raise FedtctError(f"unknown {what} '{name}'. Known: {', '.join(known)}")
 

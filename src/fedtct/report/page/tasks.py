@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtct.errors import FedtctError
-from fedtct.report.style import TITLES
-from fedtct.runs.config import RunConfig
+from fedtct.runs.config import METHODS, RunConfig
 from fedtct.runs.findings import OF_THE_METHOD
 from fedtct.runs.folder import CONFIG, RunFolder
 from fedtct.runs.forms import SPLIT
@@ -101,7 +100,7 @@ def _labels(runs: Sequence[RunFolder]) -> dict[Path, str]:
         own = _settings(run, (*OF_THE_METHOD, *OF_THE_TRAINING))
         differing = [name for name in own if any(_value(other, name) != own[name] for other in alike)]
         details = ", ".join(f"{name} {_text(own[name])}" for name in differing)
-        labels[run.path] = f"{TITLES[run.config.method]}{f' ({details})' if details else ''}"
+        labels[run.path] = f"{METHODS[run.config.method]}{f' ({details})' if details else ''}"
     twice = _twice((labels[run.path], _title(run, runs), run.config.seed) for run in runs)
     return {
         run.path: f"{label} [{run.path.name}]" if (label, _title(run, runs), run.config.seed) in twice else label
