@@ -125,6 +125,17 @@ def test_a_comparison_ends_with_a_table(fedtct: Terminal) -> None:
     } == set()
 
 
+def test_a_comparison_shows_what_to_choose_by(fedtct: Terminal) -> None:
+    options = [*SMALL, "--split", "iid", "--methods", "fedavg,scaffold", "--seeds", "2", "--rounds", "2"]
+    assert fedtct("compare", *options, "--holdout", "0.2", "--out", "c") == 0
+    assert "held-out" in fedtct.out
+    found = json.loads((fedtct.folder / "c" / "summary.json").read_text())
+    for line in found["table"]:
+        own = [run["holdout_accuracy"] for run in found["runs"].values() if run["method"] == line["method"]]
+        assert line["holdout_accuracy"] == pytest.approx(sum(own) / 2)
+    assert "holdout_accuracy" in (fedtct.folder / "c" / "summary.csv").read_text().splitlines()[0]
+
+
 def test_a_comparison_takes_its_split_from_a_file_unless_it_is_given(fedtct: Terminal) -> None:
     (fedtct.folder / "run.toml").write_text('split = "iid"\nlimit = 100\nsilos = 3\n')
     options = ["compare", "--config", "run.toml", "--methods", "fedavg", "--rounds", "1", "--json"]

@@ -93,7 +93,8 @@ def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) 
     unit, show = _measure(lines[0].regression)
     title = RATED_ON[lines[0].rated_on] + unit
     title += ", mean ± std" if any(line.seeds > 1 for line in lines) else ""
-    table = _table("split", "method", title, _worst_silo(lines[0]), "rounds", "MB a silo", "seconds")
+    held_out = [f"held-out{unit}"] if any(line.held_out is not None for line in lines) else []
+    table = _table("split", "method", title, *held_out, _worst_silo(lines[0]), "rounds", "MB a silo", "seconds")
     for before, line in zip([None, *lines], lines, strict=False):
         if before and before.split != line.split:
             table.add_section()
@@ -102,6 +103,7 @@ def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) 
             line.split,
             line.method,
             show(line.rating) + spread,
+            *(show(line.held_out) for _ in held_out),
             show(line.worst_silo),
             line.rounds,
             f"{line.megabytes:,.1f}",

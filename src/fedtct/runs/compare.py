@@ -64,6 +64,7 @@ class Line:
     seeds: int
     rating: float | None  # accuracy, or R² of a regression
     spread: float | None  # its standard deviation over seeds; none for a single one
+    held_out: float | None  # the rating to choose by, where test data is there besides
     worst_silo: float | None
     rounds: str
     megabytes: float  # a silo's, up and down
@@ -77,14 +78,17 @@ class Line:
         """The mean of runs that differ in their seed."""
         runs = [Summary.of(folder) for folder in folders]
         counts = rated_on(runs[:1]) or "test"
-        ratings = [rating for run in runs if (rating := run.rating(counts)) is not None]
-        worst = [rating for run in runs if (rating := run.rating("worst_silo")) is not None]
+        ratings, held_out, worst = (
+            [rating for run in runs if (rating := run.rating(on)) is not None]
+            for on in (counts, "holdout", "worst_silo")
+        )
         return cls(
             method=runs[0].method,
             split=runs[0].split,
             seeds=len(runs),
             rating=fmean(ratings) if ratings else None,
             spread=stdev(ratings) if len(ratings) > 1 else None,
+            held_out=fmean(held_out) if held_out and counts == "test" else None,
             worst_silo=fmean(worst) if worst else None,
             rounds=runs[0].rounds,
             megabytes=fmean(run.bytes_up + run.bytes_down for run in runs) / 1e6,
@@ -97,12 +101,14 @@ class Line:
     def as_dict(self) -> dict[str, Any]:
         """Plain values under names that say what was measured on what: ``test_accuracy``, ``holdout_r2``."""
         measure = "r2" if self.regression else "accuracy"
+        held_out = {} if self.held_out is None else {f"holdout_{measure}": self.held_out}
         return {
             "method": self.method,
             "split": self.split,
             "seeds": self.seeds,
             f"{self.rated_on}_{measure}": self.rating,
             f"{self.rated_on}_{measure}_std": self.spread,
+            **held_out,
             f"worst_silo_{measure}": self.worst_silo,
             "worst_silo_on": self.worst_silo_on,
             "rounds": self.rounds,
@@ -136,6 +142,6 @@ def write_comparison(runs: Mapping[str, RunFolder], folder: str | Path) -> list[
 def _write_csv(path: Path, lines: Sequence[Line]) -> None:
     rows = [line.as_dict() for line in lines]
     with replacing(path) as half, half.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, rows[0])
+        writer = csv.DictWriter(file, dict.fromkeys(name for row in rows for name in row))
         writer.writeheader()
         writer.writerows(rows)
