@@ -112,6 +112,7 @@ def noisy_update(start: Weights, local: Weights, clip: float, noise: float, key:
     local = bounded(start, local, clip)
     before = [tensor.cpu().numpy() for tensor in start]
     updates = [tensor.cpu().numpy() - at for at, tensor in zip(before, local, strict=True)]
+    # Within the clip already, but the mod measures again, in float32: what it finds too long it shortens by a digit.
     norm = float(np.sqrt(sum(np.linalg.norm(update.flat) ** 2 for update in updates)))
     shrink = min(1.0, clip / norm) if norm else 1.0
     draws, deviation = np.random.RandomState(key), noise * update_sensitivity(clip)

@@ -14,14 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+CPU = torch.device("cpu")
+
 
 def derive(seed: int, *key: str | int) -> int:
     """A seed of its own for each key."""
     words = [zlib.crc32(k.encode()) if isinstance(k, str) else k for k in key]
     return int(np.random.SeedSequence([seed, *words]).generate_state(1, np.uint64)[0] >> 1)
-
-
-CPU = torch.device("cpu")
 
 
 @contextlib.contextmanager

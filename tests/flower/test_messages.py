@@ -2,16 +2,19 @@
 
 import sys
 
+import pandas as pd
 import pytest
 import torch
 from flower_helpers import InlineGrid, parts
 
+from fedtct.agreement import LABELS, PUBLIC
 from fedtct.cli import main
 from fedtct.deploy.app_folder import RUN, make_app
-from fedtct.deploy.messages import made_up, messages
+from fedtct.deploy.messages import OF_THE_SAMPLES, made_up, messages
 from fedtct.federation.exchange import Terms
 from fedtct.federation.flower import FlowerFederation
 from fedtct.runs.config import RunConfig
+from fedtct.silo import Silo
 
 SETTINGS = {"model": "mlp", "silos": 4, "p": 300, "d": 100, "local_epochs": 1}
 
@@ -29,6 +32,19 @@ def test_the_bytes_of_a_dry_run_are_those_of_a_run(stage2, tmp_path):
         if note["question"] != "describe":  # labels differ
             assert max(note["bytes_up"].values()) == pytest.approx(line.bytes_up, abs=50)
             assert max(note["bytes_down"].values()) == pytest.approx(line.bytes_down, abs=50)
+
+
+def test_of_samples_a_dry_run_tells_what_silos_do():
+    y = torch.arange(12) % 3
+    tokens = torch.arange(36).view(12, 3)
+    for x in (
+        tokens,
+        tokens.float(),
+        tokens.byte().view(12, 1, 3, 1),
+        pd.DataFrame(tokens.numpy(), columns=list("abc")),
+    ):
+        told = Silo(x, y).describe({})
+        assert (told["kind"] in OF_THE_SAMPLES) == bool(told.keys() - {*PUBLIC, LABELS})
 
 
 def test_dry_run_prints_a_table_and_starts_nothing(tmp_path, capsys):

@@ -44,7 +44,6 @@ PRIVATE = {
 }
 OF_THE_SAMPLES = {
     "pixels": "the mean and spread of the pixels of each channel",
-    "int64": "the smallest and the largest number at each place",
     "table": "of each column its name, how many values are missing, and their mean and spread or which texts occur",
 }
 OF_THE_ANSWERS = {
