@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedtct.cli import main
-from fedtct.report.page import read_runs, traffic, write_report
+from fedtct.report.page import read_runs, silos, traffic, write_report
 from fedtct.report.page.again import command
 from fedtct.report.page.blocks import ACCURACY, FIELDS, R2, logarithmic, number
 from fedtct.report.page.tasks import arrange
@@ -158,6 +158,12 @@ def test_the_command_gives_the_same_configuration(settings: dict[str, object], m
     monkeypatch.setattr("fedtct.cli.run._execute", lambda folder, *rest: said.append(folder.config))
     assert main(shlex.split(command(config))[1:]) == 0
     assert said == [config]
+
+
+@pytest.mark.parametrize(("worst", "outside"), [(-2.0, True), (-0.5, False), (None, False)])
+def test_a_silo_that_the_chart_leaves_outside_is_told_of(worst: float | None, outside: bool) -> None:
+    layout = silos._layout([{"x": [worst, 0.3]}], ["north", "south"], R2, "R²")
+    assert ("below -1 is outside" in layout["xaxis"]["title"]["text"]) == outside
 
 
 def test_numbers_and_axes_as_people_write_them() -> None:

@@ -5,6 +5,7 @@ from html import escape
 from statistics import fmean
 
 from fedtct.history import Finding, Row, rated_on
+from fedtct.report.curves import LOWEST_R2
 from fedtct.report.page.blocks import (
     QUIET,
     Block,
@@ -119,8 +120,10 @@ def _chart(task: Task, judged: Sequence[Judged], where: str, title: str) -> Char
 
 def _layout(traces: Sequence[Trace], names: Sequence[str], rating: Rating, title: str) -> Trace:
     """A row for each silo."""
+    values = [x for trace in traces for x in trace["x"] if x is not None]
+    hidden = f"; below {LOWEST_R2:g} is outside" if min(values, default=0.0) < LOWEST_R2 else ""
     return {
-        "xaxis": rating.axis_for(x for trace in traces for x in trace["x"]) | {"title": {"text": title}},
+        "xaxis": rating.axis_for(values) | {"title": {"text": title + hidden}},
         "yaxis": downwards(ticks(names)) | {"title": {"text": "silo"}},
         "hovermode": "closest",
     }
