@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,8 @@ def replacing(path: Path) -> Iterator[Path]:
     half = path.with_name(path.name + ".half")
     try:
         yield half
+        with half.open("rb+") as file:
+            os.fsync(file.fileno())  # its name must not reach the disk before what is in it: power can fail
         half.replace(path)
     except BaseException as error:
         with suppress(OSError):

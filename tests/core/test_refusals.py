@@ -216,9 +216,19 @@ def test_settings_that_do_not_exist(make, message):
         make()
 
 
-def test_unknown_device():
-    with pytest.raises(FedtctError, match=r"unknown device 'gpu'\. Use 'auto', 'cpu' or 'cuda'"):
-        LocalFederation([Silo(X, Y)], device="gpu")
+@pytest.mark.parametrize("name", ["gpu", "meta"])
+def test_unknown_device(name):
+    with pytest.raises(FedtctError, match=rf"unknown device '{name}'\. Use 'auto', 'cpu' or 'cuda'"):
+        LocalFederation([Silo(X, Y)], device=name)
+
+
+def test_torch_told_to_make_all_tensors_elsewhere():
+    silo = Silo(X, Y)
+    with (
+        torch.device("meta"),
+        pytest.raises(FedtctError, match=r"torch's default device is 'meta'.*set_default_device"),
+    ):
+        LocalFederation([silo])
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

@@ -26,7 +26,7 @@ class Recurrent(nn.Module):
     def forward(self, x):
         state = None
         if self.start is not None:
-            state = self.start(x[:, 0]).expand(self.seats, -1, -1)
+            state = self.start(x[:, 0]).repeat(self.seats, 1, 1)  # whole: CUDA takes no expanded state
             if isinstance(self.rnn, nn.LSTM):
                 state = (state[..., : self.rnn.proj_size or HIDDEN].contiguous(), state.tanh())
         given, ends = self.rnn(x if self.rnn.batch_first else x.transpose(0, 1), state)

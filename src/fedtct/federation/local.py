@@ -120,14 +120,21 @@ def as_silo(given: Any, index: int) -> Silo:
 
 def pick_device(device: torch.device | str) -> torch.device:
     """The device of that name; "auto" is a GPU if there is one."""
+    if (default := torch.get_default_device().type) != "cpu":
+        raise FedtctError(
+            f"torch's default device is '{default}', and fedtct works on several: call torch.set_default_device('cpu') "
+            "first. A GPU is taken all the same; device= says which."
+        )
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         chosen = torch.device(device)
-    except RuntimeError as error:
-        raise FedtctError(f"unknown device '{device}'. Use 'auto', 'cpu' or 'cuda'.") from error
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise FedtctError("device 'cuda' was asked for, but there is none here. Use 'auto' or 'cpu'.")
+    except RuntimeError:
+        chosen = None
+    if chosen is None or chosen.type not in ("cpu", "cuda"):
+        raise FedtctError(f"unknown device '{device}'. Use 'auto', 'cpu' or 'cuda'.")
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise FedtctError(f"device '{device}' was asked for, but there is none here. Use 'auto' or 'cpu'.")
     return chosen
 
 
