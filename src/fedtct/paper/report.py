@@ -20,7 +20,7 @@ INTRODUCTION = """# The paper, reproduced
 This page is made by `fedtct paper report` from the files in `results/paper`, one a run, each with its configuration,
 seed, commit, hardware and curve by round. Numbers are top-1 test accuracy in per cent after the last round. Scale
 `full` is the paper's protocol: 10 silos, batch size 64, 5 local epochs, weight decay 1e-5, 200 rounds for baselines and
-100 + 100 for TCT. Scale `half` has half as many; where it is FedAvg's, these are the 100 rounds that TCT starts from.
+100 + 100 for TCT. Scale `half` has half as many; FedAvg's are the 100 rounds that TCT starts from, where it was run.
 Every silo holds a tenth of its samples out; the learning rate is chosen from the paper's grid by the accuracy on them,
 after a fifth of the rounds; where it says "without a choice", the rate was given and all samples are trained on, as in
 the paper. CIFAR images are cropped and flipped, Fashion-MNIST's are not.
