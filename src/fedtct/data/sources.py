@@ -112,10 +112,10 @@ def _without_row_numbers(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_decimal_commas(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with 3,5 as a number: where it is written so, columns are kept apart by semicolons."""
+    """The table with 3,5 and 1.234,5 as numbers: where they are written so, semicolons are between columns."""
     for name in table.columns:
         if are_comma_numbers(table[name].dropna().tolist()):
-            table[name] = table[name].str.replace(",", ".").astype(float)
+            table[name] = table[name].str.replace(".", "").str.replace(",", ".").astype(float)
     return table
 
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 MAX_CATEGORIES = 500
 LARGEST = 1e100  # beyond, squares overflow
-COMMA_NUMBER = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
+COMMA_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?")  # 3,5 and 1.234,5
+POINT_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][+-]?\d+)?")  # 3.5 and 1,234.5
 NUMBER, TEXT, EMPTY = "numbers", "texts", "nothing"
 
 
@@ -54,9 +55,9 @@ def numbered(x: NDArray[Any]) -> pd.DataFrame:
     return pd.DataFrame({f"x{place}": x[:, place] for place in range(x.shape[1])})
 
 
-def are_comma_numbers(values: Sequence[Any]) -> bool:
-    """Whether these are texts that all are numbers, some with a decimal comma."""
-    texts = all(isinstance(value, str) and COMMA_NUMBER.fullmatch(value) for value in values)
+def are_comma_numbers(values: Sequence[Any], way: re.Pattern[str] = COMMA_NUMBER) -> bool:
+    """Whether these are texts that all are numbers, written in one way, some with a comma."""
+    texts = all(isinstance(value, str) and way.fullmatch(value) for value in values)
     return texts and any("," in value for value in values)
 
 
@@ -130,10 +131,10 @@ class Facts:
 
     def no_numbers(self) -> Facts:
         """These facts, refused if the texts are numbers that were not read as such: each would be a category."""
-        if are_comma_numbers(self.categories):
+        if any(are_comma_numbers(self.categories, way) for way in (COMMA_NUMBER, POINT_NUMBER)):
             raise FedtctError(
-                f"column '{self.name}' holds numbers with a decimal comma as texts: write them with a point, or keep "
-                "the columns of CSV files apart by semicolons (in Python: pandas.read_csv(..., decimal=','))"
+                f"column '{self.name}' holds numbers with commas as texts: write 1234.5, or keep the columns of CSV "
+                "files apart by semicolons if they are decimal commas (pandas.read_csv has decimal and thousands)"
             )
         return self
 
