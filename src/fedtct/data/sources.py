@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedtct.data.tables import are_comma_numbers, numbered
+from fedtct.data.tables import are_comma_numbers, numbered, refuse_numbers
 from fedtct.errors import FedtctError, listing
 
 if TYPE_CHECKING:
@@ -112,10 +112,10 @@ def _without_row_numbers(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_decimal_commas(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with 3,5 and 1.234,5 as numbers: where they are written so, semicolons are between columns."""
+    """The table with 3,5 as a number: where it is written so, columns are kept apart by semicolons."""
     for name in table.columns:
         if are_comma_numbers(table[name].dropna().tolist()):
-            table[name] = table[name].str.replace(".", "").str.replace(",", ".").astype(float)
+            table[name] = table[name].str.replace(",", ".").astype(float)
     return table
 
 
@@ -179,6 +179,8 @@ def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:
     import pandas as pd
 
     values = column.tolist()
+    if task == "auto":
+        refuse_numbers(values, whose)
     if task == "auto" and pd.api.types.is_float_dtype(column.dtype):
         task = "regression"
     whole = all(isinstance(value, int) and not isinstance(value, bool) for value in values)

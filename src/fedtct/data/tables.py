@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 MAX_CATEGORIES = 500
 LARGEST = 1e100  # beyond, squares overflow
-COMMA_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?")  # 3,5 and 1.234,5
-POINT_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)(\.\d+)?([eE][+-]?\d+)?")  # 3.5 and 1,234.5
+COMMA_NUMBER = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
+ANY_NUMBER = re.compile(r"[+-]?((\d+|\d{1,3}(\.\d{3})+)(,\d+)?|(\d+|\d{1,3}(,\d{3})+)(\.\d+)?)([eE][+-]?\d+)?")
 NUMBER, TEXT, EMPTY = "numbers", "texts", "nothing"
 
 
@@ -55,10 +55,19 @@ def numbered(x: NDArray[Any]) -> pd.DataFrame:
     return pd.DataFrame({f"x{place}": x[:, place] for place in range(x.shape[1])})
 
 
-def are_comma_numbers(values: Sequence[Any], way: re.Pattern[str] = COMMA_NUMBER) -> bool:
-    """Whether these are texts that all are numbers, written in one way, some with a comma."""
-    texts = all(isinstance(value, str) and way.fullmatch(value) for value in values)
+def are_comma_numbers(values: Sequence[Any], number: re.Pattern[str] = COMMA_NUMBER) -> bool:
+    """Whether these are texts that all are numbers, some with a comma: as a decimal comma alone, unless told."""
+    texts = all(isinstance(value, str) and number.fullmatch(value) for value in values)
     return texts and any("," in value for value in values)
+
+
+def refuse_numbers(values: Sequence[Any], whose: str) -> None:
+    """Refuse texts that are numbers which were not read as such: each would be a category or a class."""
+    if are_comma_numbers(values, ANY_NUMBER):
+        raise FedtctError(
+            f"{whose} holds numbers with commas as texts: write 1234.5; CSV files with semicolons between columns may "
+            "have 1234,5 (in Python: pandas.read_csv's decimal and thousands)"
+        )
 
 
 def _column(values: pd.Series[Any], name: str, whose: str) -> NDArray[Any]:
@@ -126,15 +135,6 @@ class Facts:
             raise FedtctError(
                 f"{whose}: column '{self.name}' has {count} different texts, more than {MAX_CATEGORIES}: "
                 "leave it out, or put them into fewer categories"
-            )
-        return self
-
-    def no_numbers(self) -> Facts:
-        """These facts, refused if the texts are numbers that were not read as such: each would be a category."""
-        if any(are_comma_numbers(self.categories, way) for way in (COMMA_NUMBER, POINT_NUMBER)):
-            raise FedtctError(
-                f"column '{self.name}' holds numbers with commas as texts: write 1234.5, or keep the columns of CSV "
-                "files apart by semicolons if they are decimal commas (pandas.read_csv has decimal and thousands)"
             )
         return self
 
@@ -246,4 +246,6 @@ def agree_on_table(told: Mapping[str, list[dict[str, Any]]]) -> TableCode:
             kinds = " and ".join(f"{kind} in {silo}" for kind, silo in holders.items())
             raise FedtctError(f"column '{name}' holds {kinds}: it must be of one kind in all silos")
     merged = [Facts.merge([columns[name] for columns in silos.values()]) for name in names]
-    return TableCode(tuple(Column.of(facts.no_numbers().checked("all silos together")) for facts in merged))
+    for facts in merged:
+        refuse_numbers(facts.categories, f"column '{facts.name}'")
+    return TableCode(tuple(Column.of(facts.checked("all silos together")) for facts in merged))

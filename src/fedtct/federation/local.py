@@ -1,5 +1,6 @@
 """A federation whose silos live in this process: simulation, and the reference for every other engine."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -127,12 +128,9 @@ def pick_device(device: torch.device | str) -> torch.device:
         )
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-    except RuntimeError:
-        chosen = None
-    if chosen is None or chosen.type not in ("cpu", "cuda"):
+    if not re.fullmatch(r"(cpu|cuda)(:\d+)?", str(device)):
         raise FedtctError(f"unknown device '{device}'. Use 'auto', 'cpu' or 'cuda'.")
+    chosen = torch.device(device)
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
         raise FedtctError(f"device '{device}' was asked for, but there is none here. Use 'auto' or 'cpu'.")
     return chosen
