@@ -7,6 +7,7 @@ from core_helpers import flat
 from torch import nn
 
 from fedtct.models import InputSpec, NetworkSpec, Weights
+from fedtct.models.pretrained import read_state_dict, write_state_dict
 
 SHAPE = (3, 9, 9)
 
@@ -139,3 +140,11 @@ def test_counters_begin_as_they_were_with_all_weights():
             network(batch)
         ends.append(network.weights().buffers)
     assert torch.equal(*ends)
+
+
+def test_a_state_dict_written_is_read_again(network, tmp_path):
+    """Also that of a GPU's network, whose convolutions lie in channels-last order and within one vector."""
+    write_state_dict(tmp_path / "state.safetensors", network.module)
+    state = read_state_dict(tmp_path / "state.safetensors")
+    assert state.keys() == network.module.state_dict().keys()
+    assert all(torch.equal(state[name], value) for name, value in network.module.state_dict().items())

@@ -17,14 +17,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
-
 from fedtct.classifier import NetworkClassifier
 from fedtct.errors import FedtctError
 from fedtct.federation import LocalFederation, pick_device
 from fedtct.files import strict, write_text
 from fedtct.history import Checkpoint, Row
 from fedtct.models import Weights
+from fedtct.models.pretrained import write_state_dict
 from fedtct.paper.protocol import HOLDOUT, SCALES, STAGE2_LR, Retrain, Run, Tangent, Train
 from fedtct.runs.checkpoint import read_checkpoint, write_checkpoint
 from fedtct.runs.config import RunConfig
@@ -210,8 +209,7 @@ class Runner:
         path = folder / "state-dict.safetensors"
         model = RunFolder.resume(folder).fit().model
         assert isinstance(model, NetworkClassifier)
-        state = model.network.module.state_dict()
-        save_file({name: t.detach().cpu().clone() for name, t in state.items()}, path)
+        write_state_dict(path, model.network.module)
         return str(path)
 
     # Stage 2
