@@ -20,6 +20,10 @@ class FedtctError(ValueError):
         self.told = text + (kind and f"{kind}; the silo's log says more")
 
 
+class Diverged(FedtctError):
+    """Training led to no model: a smaller learning rate may. Of several runs the others go on without this one."""
+
+
 def listing(names: Iterable[object], most: int | None = 12) -> str:
     """Names one after another, kept apart by semicolons where commas are in them; the first of many, or all."""
     texts = [str(name) for name in names]

@@ -78,6 +78,13 @@ class Row(Rated):
     rated_by: tuple[str, ...] = ()
 
     @property
+    def diverged(self) -> bool:
+        """Whether the model's loss is no number: it has an accuracy still, and in a file the loss is null beside it."""
+        on = "test" if self.train_loss is None and self.train_accuracy is None else "train"  # private silos tell none
+        loss, accuracy = getattr(self, f"{on}_loss"), getattr(self, f"{on}_accuracy")
+        return accuracy is not None if loss is None else not math.isfinite(loss)
+
+    @property
     def silo_ratings(self) -> tuple[float | None, ...]:
         """Accuracies of silos, or their R²; none where that is no number."""
         return self.silo_r2s if self.regression else self.silo_accuracies

@@ -209,9 +209,9 @@ def run_rounds(session: Session, stage: Stage, state: State) -> State:
         row = Row.of(stage.name, at.round, at.cost, replies, stage.test(at.state) if rated else None)
         journal.record(row)
         best = _best(at, row) if stage.patience is not None else {}
-        if _diverged(row):
+        if row.diverged:
             warnings.warn(f"{stage.name} diverged after {at.round} rounds: stopped there. Lower lr.", stacklevel=2)
-        if _diverged(row) or (stage.patience is not None and rated and at.round - best["round"] >= stage.patience):
+        if row.diverged or (stage.patience is not None and rated and at.round - best["round"] >= stage.patience):
             at = replace(at, state=best.get("state", at.state), silos={}, best={}, finished=True)
             journal.save(stage.name, at)
             return at.state
@@ -224,18 +224,13 @@ def run_rounds(session: Session, stage: Stage, state: State) -> State:
     return final
 
 
-def _diverged(row: Row) -> bool:
-    loss = row.test_loss if row.train_loss is None else row.train_loss  # private silos do not tell theirs
-    return loss is not None and not math.isfinite(loss)
-
-
 def _best(at: Checkpoint, row: Row) -> dict[str, Any]:
     """The best state so far by its score on held-out samples; the earlier one if equal, and none that diverged."""
     accuracy = row.rating("holdout")
-    if accuracy is not None and math.isnan(accuracy) and not _diverged(row):
+    if accuracy is not None and math.isnan(accuracy) and not row.diverged:
         raise FedtctError(
             "patience judges by held-out samples, whose targets do not vary: give every silo a larger holdout"
         )
-    if accuracy is not None and not _diverged(row) and (not at.best or accuracy > at.best["accuracy"]):
+    if accuracy is not None and not row.diverged and (not at.best or accuracy > at.best["accuracy"]):
         return {"accuracy": accuracy, "round": at.round, "state": at.state}
     return at.best

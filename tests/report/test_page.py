@@ -17,7 +17,7 @@ from fedtct.report.page.tasks import arrange
 from fedtct.report.page.write import render, to_json
 from fedtct.runs.config import RunConfig, read_toml
 from fedtct.runs.folder import RunFolder
-from fedtct.runs.forms import FORMS
+from fedtct.runs.forms import DIVERGED, FORMS
 
 pytestmark = pytest.mark.xdist_group("report")  # the runs are made once
 
@@ -96,6 +96,9 @@ def test_findings_of_another_form_are_left_out_and_named(
     run, page = tmp_path / "tct", tmp_path / "page.html"
     shutil.copytree(compared / "tct-classes4-seed0", run)
     file = run / "findings" / f"{name}.json"
+    if name == DIVERGED:
+        shutil.rmtree(run / "model")
+        file.write_text('{"reason": "stage 1 diverged"}')
     assert main(["report", str(run), "--out", str(page)]) == 0
     assert capsys.readouterr().err == ""
     as_it_is, whole = page.read_text(), json.loads(file.read_text())

@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fedtct import FedtctError
@@ -159,3 +160,50 @@ def test_a_damaged_plan_is_refused(content: str, message: str, tmp_path: Path) -
 def test_a_folder_without_a_plan_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FedtctError, match=r"there is no plan\.json"):
         Plan.read(tmp_path, "compare")
+
+
+def own_silos(folder: Path, answers: np.ndarray) -> str:
+    """Three silos' files with these answers; returns their folder."""
+    draws = np.random.default_rng(0)
+    (folder / "silos").mkdir()
+    for silo in range(3):
+        samples = draws.normal(size=(len(answers), 3)).astype(np.float32)
+        np.savez(folder / "silos" / f"{silo}.npz", x=samples, y=answers)
+    return str(folder / "silos")
+
+
+@pytest.mark.filterwarnings("ignore:stage1 diverged")
+def test_a_network_that_diverged_is_not_chosen_though_the_class_it_says_is_the_most_frequent(tmp_path: Path) -> None:
+    data = own_silos(tmp_path, np.arange(60) % 10 // 9)  # nine in ten are of the first class
+    config = RunConfig.of(data=data, method="fedavg", holdout=0.2, model="mlp", rounds=2)
+    plan = candidates(config, "lr", [1e6, 0.01])
+    choice = choose(plan, tmp_path / "c")
+    assert Summary.of(choice.runs["lr-1000000.0"]).holdout_accuracy == pytest.approx(0.9, abs=0.05)
+    assert choice.ratings["lr-1000000.0"] is None
+    assert choice.best.path.name == "lr-0.01"
+    assert choose(Plan.read(tmp_path / "c"), tmp_path / "c", resume=True).ratings == choice.ratings
+
+
+@pytest.mark.filterwarnings("ignore:stage1 diverged")
+def test_a_run_that_diverges_is_given_up_and_the_others_go_on(tmp_path: Path) -> None:
+    plan = candidates(small(method="tct", rounds=(2, 2), holdout=0.2), "lr", [1e30, 0.05])
+    choice = choose(plan, tmp_path / "c")
+    assert choice.best.path.name == "lr-0.05"
+    lost = choice.runs["lr-1e+30"]
+    assert not lost.finished
+    assert "stage 1 diverged" in lost.failure
+    assert Summary.of(lost).test_accuracy is None  # that of the network stage 1 ended with is not tct's
+    kept = times(choice.best.path)
+    again = choose(Plan.read(tmp_path / "c"), tmp_path / "c", resume=True)
+    assert (again.best.path, again.ratings) == (choice.best.path, choice.ratings)
+    assert times(choice.best.path) == kept
+
+
+@pytest.mark.filterwarnings("ignore:stage1 diverged")
+def test_a_seed_that_diverged_leaves_a_regression_without_a_mean(tmp_path: Path) -> None:
+    data = own_silos(tmp_path, np.linspace(0.0, 1.0, 60))
+    plan = comparison(["fedavg"], ["own"], [0, 1], {"data": data, "model": "mlp", "rounds": 2, "lr": 1e6})
+    for resume in (False, True):  # from a file R² that is no number comes back as none
+        (line,) = write_comparison(plan.execute(tmp_path / "c", resume=resume), tmp_path / "c")
+        assert line.regression
+        assert (line.rating, line.spread) == (None, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Look, prepare
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.plan import Plan, Watch
-from fedtct.runs.summary import Summary
+from fedtct.runs.summary import Summary, final_row
 
 CHOICE = "choice.json"
 
@@ -49,17 +50,22 @@ def choose(
     if not any(len(silo.held_y) for silo in prepare(first).silos):
         raise FedtctError(f"no silo has enough samples to hold out {first.holdout:g} of them: use a larger holdout")
     runs = plan.execute(folder, resume=resume, watch=watch, look=look)
-    summaries = {name: Summary.of(run) for name, run in runs.items()}
-    ratings = {name: _number(summary.rating("holdout")) for name, summary in summaries.items()}
+    ratings = {name: _rating(run) for name, run in runs.items()}
     rated = {name: rating for name, rating in ratings.items() if rating is not None}
     if not rated:
         raise FedtctError(f"none of {', '.join(ratings)} can be chosen: every run diverged. They are in {folder}")
     best = max(rated, key=lambda name: rated[name])
-    measure = "holdout_r2" if summaries[best].regression else "holdout_accuracy"
+    measure = "holdout_r2" if Summary.of(runs[best]).regression else "holdout_accuracy"
     write_json(Path(folder) / CHOICE, {"best": best, measure: ratings})
     return Choice(runs[best], runs, ratings)
 
 
-def _number(rating: float | None) -> float | None:
-    """The rating, if it is a number: what is none compares with nothing, and would win by standing first."""
-    return rating if rating is not None and rating == rating else None
+def _rating(run: RunFolder) -> float | None:
+    """On held-out samples; none if it is no number, which compares with nothing and would win by standing first.
+
+    Nor has a network one whose scores are no numbers: it takes every sample for the first class, which may be right.
+    """
+    if not run.finished or final_row(run.history, run.config).diverged:
+        return None
+    rating = Summary.of(run).rating("holdout")
+    return rating if rating is not None and math.isfinite(rating) else None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, stdev
@@ -77,20 +78,17 @@ class Line:
     def of(cls, folders: Sequence[RunFolder]) -> Line:
         """The mean of runs that differ in their seed."""
         runs = [Summary.of(folder) for folder in folders]
-        counts = rated_on(runs[:1]) or "test"
-        ratings, held_out, worst = (
-            [rating for run in runs if (rating := run.rating(on)) is not None]
-            for on in (counts, "holdout", "worst_silo")
-        )
+        counts = rated_on(runs) or "test"
+        ratings, held_out, worst = ([run.rating(on) for run in runs] for on in (counts, "holdout", "worst_silo"))
         return cls(
             method=runs[0].method,
             split=runs[0].split,
             seeds=len(runs),
-            rating=fmean(ratings) if ratings else None,
-            spread=stdev(ratings) if len(ratings) > 1 else None,
-            held_out=fmean(held_out) if held_out and counts == "test" else None,
-            worst_silo=fmean(worst) if worst else None,
-            rounds=runs[0].rounds,
+            rating=_over_seeds(fmean, ratings),
+            spread=_over_seeds(stdev, ratings) if len(ratings) > 1 else None,
+            held_out=_over_seeds(fmean, held_out) if counts == "test" else None,
+            worst_silo=_over_seeds(fmean, worst),
+            rounds=" or ".join(dict.fromkeys(run.rounds for run in runs)),
             megabytes=fmean(run.bytes_up + run.bytes_down for run in runs) / 1e6,
             seconds=fmean(run.seconds for run in runs),
             rated_on=counts,
@@ -115,6 +113,12 @@ class Line:
             "megabytes": self.megabytes,
             "seconds": self.seconds,
         }
+
+
+def _over_seeds(of: Callable[[list[float]], float], ratings: Sequence[float | None]) -> float | None:
+    """A statistic of all seeds; none if a seed has no rating, or has diverged to an R² that is no number."""
+    numbers = [rating for rating in ratings if rating is not None and math.isfinite(rating)]
+    return of(numbers) if len(numbers) == len(ratings) else None
 
 
 def table(runs: Mapping[str, RunFolder]) -> list[Line]:

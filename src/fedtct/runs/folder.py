@@ -20,7 +20,7 @@ from fedtct.models import Model
 from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
 from fedtct.runs.config import RunConfig, as_toml, as_value, read_toml
 from fedtct.runs.environment import environment
-from fedtct.runs.forms import read_finding
+from fedtct.runs.forms import DIVERGED, read_finding
 from fedtct.runs.lock import hold, release
 from fedtct.runs.places import free_folder
 from fedtct.runs.watcher import Watcher
@@ -154,6 +154,17 @@ class RunFolder(Journal):
         """Write the model; it appears whole or not at all."""
         fit.model.save(self.path / MODEL)
         release(self.path)
+
+    def give_up(self, reason: str) -> None:
+        """Training led to no model: keep why."""
+        self.find_out(DIVERGED, lambda: {"reason": reason})
+        release(self.path)
+
+    @property
+    def failure(self) -> str:
+        """Why the run has no model, if it was given up."""
+        found = None if self.finished else self.finding(DIVERGED)
+        return found["reason"] if found else ""
 
     def _checkpoint(self, stage: str) -> Path:
         return self.path / CHECKPOINTS / f"{stage}.safetensors"

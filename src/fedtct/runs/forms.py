@@ -7,7 +7,7 @@ from typing import Any, NotRequired, TypedDict, get_args, get_origin, get_type_h
 from fedtct.files import read_json
 from fedtct.history import Finding
 
-SPLIT, CLASSES, SILOS, ALONE, STAGE2 = "split", "classes", "silos", "alone", "stage2"
+SPLIT, CLASSES, SILOS, ALONE, STAGE2, DIVERGED = "split", "classes", "silos", "alone", "stage2", "diverged"
 
 
 class SiloCounts(TypedDict):
@@ -78,12 +78,19 @@ class Solved(TypedDict):
     pooled_spectrum: Spectrum
 
 
+class Failure(TypedDict):
+    """Why a run has no model."""
+
+    reason: str
+
+
 FORMS: dict[str, Any] = {
     SPLIT: Holdings,
     CLASSES: Confusion,
     SILOS: Ratings,
     ALONE: RatingsAlone,
     STAGE2: Steps | Solved,
+    DIVERGED: Failure,
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fedtct.errors import FedtctError
+from fedtct.errors import Diverged, FedtctError
 from fedtct.files import read_json, write_json
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Look, execute, rehearse
@@ -51,7 +51,10 @@ class Plan:
     def execute(
         self, folder: str | Path, *, resume: bool = False, watch: Watch | None = None, look: Look | None = None
     ) -> dict[str, RunFolder]:
-        """Run what is not finished yet; all of it is rehearsed before the first run starts."""
+        """Run what is not finished yet; all of it is rehearsed before the first run starts.
+
+        A run that diverges to no model at all is given up, and the others go on.
+        """
         folder = Path(folder) if resume else free_folder(folder)
         for config in self.runs.values():
             rehearse(config)
@@ -62,6 +65,10 @@ class Plan:
             path = folder / name
             begun = (path / CONFIG).is_file()
             run = RunFolder.resume(path, asdict(config), watcher) if begun else RunFolder.create(path, config, watcher)
-            execute(run, look)
+            try:
+                execute(run, look)
+            except Diverged as error:
+                run.give_up(str(error))
+                run.watcher.warn(str(error))
             done[name] = run
         return done

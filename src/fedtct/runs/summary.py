@@ -46,6 +46,7 @@ class Summary(Rated):
     test_rmse: float | None = None
     holdout_rmse: float | None = None
     worst_silo_on: str = ""  # which samples that is: see SiloRatings
+    regression: bool = False
 
     @classmethod
     def of(cls, folder: RunFolder) -> "Summary":
@@ -54,9 +55,10 @@ class Summary(Rated):
         last = final_row(rows, config)
         told = {name: getattr(config, name) for name in ("dataset", "split", "silos", "method", "model", "seed")}
         names = [f.name for f in fields(cls) if f.name.endswith(("_accuracy", "_r2", "_rmse"))]
-        ratings = {name: getattr(last, name) for name in names}
+        ratings: dict[str, Any] = {name: None if folder.failure else getattr(last, name) for name in names}
         silos = SiloRatings.of(folder)
-        ratings[f"worst_silo_{'r2' if last.regression else 'accuracy'}"] = silos.worst
+        regression = any(row.regression for row in rows)  # the last may have diverged, to an R² that is no number
+        ratings[f"worst_silo_{'r2' if regression else 'accuracy'}"] = None if folder.failure else silos.worst
         return cls(
             **told,
             **ratings,
@@ -68,11 +70,12 @@ class Summary(Rated):
             seconds=round(sum(row.seconds for row in rows), 3),
             epsilon=spent(rows, config),
             folder=str(folder.path),
+            regression=regression,
         )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; those of the other task are left out."""
-        other = ("accuracy",) if self.regression else ("r2", "rmse")
+        other = ("regression", *(("accuracy",) if self.regression else ("r2", "rmse")))
         return {name: value for name, value in asdict(self).items() if not name.endswith(other)}
 
 
@@ -106,7 +109,7 @@ def final_row(rows: Sequence[Row], config: RunConfig) -> Row:
     if not config.patience:
         return last
     rated = [row for row in rows if row.stage == last.stage and row.rating("holdout") is not None]
-    return max(rated, key=lambda row: row.rating("holdout") or 0.0)
+    return max(rated, key=lambda row: row.rating("holdout") or 0.0, default=last)
 
 
 def spent(rows: Sequence[Row], config: RunConfig) -> float | None:

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 
 from fedtct.classifier import LinearModel
-from fedtct.errors import FedtctError, check_positive, check_whole
+from fedtct.errors import Diverged, check_positive, check_whole
 from fedtct.federation import Replies
 from fedtct.history import Checkpoint, Row, State
 from fedtct.least_squares import times
@@ -173,7 +173,7 @@ class StepLimits(NamedTuple):
         if lr == "auto":
             return self.safe
         if lr >= self.diverges_from:
-            raise FedtctError(
+            raise Diverged(
                 f"stage 2 diverges with lr={lr:.3g}: some silo's steps do from {self.diverges_from:.3g} on. "
                 f"The largest step size that works here is lr={self.safe:.3g}, which lr='auto' takes."
             )

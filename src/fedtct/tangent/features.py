@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedtct.errors import FedtctError, check_whole
+from fedtct.errors import Diverged, FedtctError, check_whole
 from fedtct.memory import roomy_empty
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.precision import full_precision
@@ -42,7 +42,7 @@ class TangentFeatures:
     def recipe(self, weights: Weights) -> "Recipe":
         """The feature map at these stage-1 weights."""
         if not all(bool(torch.isfinite(vector).all()) for vector in weights):
-            raise FedtctError("stage 1 diverged: its weights are not finite. Give it a smaller lr.")
+            raise Diverged("stage 1 diverged: its weights are not finite. Give it a smaller lr.")
         return Recipe(*weights, p=self.p, seed=self.seed, normalize=self.normalize)
 
 
@@ -181,13 +181,13 @@ class Normaliser(NamedTuple):
         """Mean zero and variance one over all silos."""
         std = (moments.m2 / moments.n).sqrt()
         if not bool(std.isfinite().all()):
-            raise FedtctError(
+            raise Diverged(
                 "tangent features are not finite: stage 1 diverged (lower its lr), or samples are far too large"
             )
         typical = std.square().mean().sqrt()
         constant = (std <= CONSTANT_TO_MEAN * moments.mean.abs()) | (std <= CONSTANT_TO_TYPICAL * typical)
         if bool(constant.all()):
-            raise FedtctError(
+            raise Diverged(
                 "the network says the same of every sample: stage 1 went too far for it (lower its lr), "
                 "or samples are all alike"
             )

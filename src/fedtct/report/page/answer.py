@@ -7,6 +7,7 @@ from fedtct.report.page.blocks import Block, Note, Rating, Section, Table, Table
 from fedtct.report.page.tasks import Method, Task
 from fedtct.runs.compare import Line
 from fedtct.runs.config import ELSEWHERE
+from fedtct.runs.folder import RunFolder
 from fedtct.runs.summary import SILO_SAMPLES, SiloRatings, Summary
 
 COLUMNS = ("method", "{}", "to centralized", "worst silo", "rounds", "MB a silo", "seconds")
@@ -87,5 +88,9 @@ def _reading(task: Task, bound: float | None, rating: Rating) -> str:
             "would tell."
         )
     stopped = [run for run in runs if not run.finished]
-    parts += [f"{run.path.name} is not finished: {run.go_on} goes on with it." for run in stopped]
+    parts += [f"{run.path.name} {_why(run)}" for run in stopped]
     return " ".join(parts)
+
+
+def _why(run: RunFolder) -> str:
+    return f"has no model: {run.failure}" if run.failure else f"is not finished: {run.go_on} goes on with it."
