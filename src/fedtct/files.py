@@ -17,8 +17,7 @@ def replacing(path: Path) -> Iterator[Path]:
     half = path.with_name(path.name + ".half")
     try:
         yield half
-        with half.open("rb+") as file:
-            os.fsync(file.fileno())  # its name must not reach the disk before what is in it: power can fail
+        sync(half)  # its name must not reach the disk before what is in it: power can fail
         half.replace(path)
     except BaseException as error:
         with suppress(OSError):
@@ -26,6 +25,12 @@ def replacing(path: Path) -> Iterator[Path]:
         if isinstance(error, OSError) and error.errno is not None:  # which file it was, a full disk does not say
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+
+
+def sync(path: Path) -> None:
+    """Return once what is in a file is on the disk."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
 def write_text(path: Path, text: str) -> None:

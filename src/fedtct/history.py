@@ -79,10 +79,10 @@ class Row(Rated):
 
     @property
     def diverged(self) -> bool:
-        """Whether the model's loss is no number: it has an accuracy still, and in a file the loss is null beside it."""
-        on = "test" if self.train_loss is None and self.train_accuracy is None else "train"  # private silos tell none
-        loss, accuracy = getattr(self, f"{on}_loss"), getattr(self, f"{on}_accuracy")
-        return accuracy is not None if loss is None else not math.isfinite(loss)
+        """Whether silos' loss is no number: they have an accuracy still, and in a file the loss is null beside it."""
+        if self.train_loss is None:
+            return self.train_accuracy is not None
+        return not math.isfinite(self.train_loss)
 
     @property
     def silo_ratings(self) -> tuple[float | None, ...]:

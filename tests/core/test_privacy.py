@@ -12,9 +12,11 @@ from torch import nn
 
 import fedtct
 from fedtct import privacy
+from fedtct.history import Row
 from fedtct.least_squares import Sums
 from fedtct.models import Weights
 from fedtct.runs.config import RunConfig
+from fedtct.runs.summary import spent
 from fedtct.tasks import Classification
 
 KEY = [1, 2, 3]
@@ -238,3 +240,22 @@ def test_running_statistics_are_not_noised_but_refused():
     model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 3))
     with pytest.raises(fedtct.FedtctError, match="BatchNorm's running statistics"):
         fedtct.FedAvg(model, **PRIVATE_FEDAVG).fit(skewed_silos())
+
+
+@pytest.mark.parametrize("method", [fedtct.FedAvg, fedtct.FedAdam])
+def test_what_is_not_trained_gets_no_noise(method):
+    first = nn.Linear(4, 5).requires_grad_(False)  # frozen by whoever made the module
+    model = nn.Sequential(first, nn.ReLU(), nn.Linear(5, 4), nn.Linear(4, 3))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    for trainable, moved in [("all", {"2", "3"}), ("last:2", {"2", "3"}), ("last-layer", {"3"})]:
+        fit = method(model, trainable=trainable, **PRIVATE_FEDAVG).fit(skewed_silos())
+        after = fit.model.network.module.state_dict()
+        assert {name[0] for name, value in after.items() if not torch.equal(value, before[name])} == moved
+
+
+@pytest.mark.parametrize(("reached", "asked"), [((2,), 3), ((3,), 3), ((3, 0), 4), ((3, 1), 4)])
+def test_a_round_that_was_asked_for_is_spent_though_its_row_is_not_there_yet(reached, asked):
+    """A row is complete once the next round has been asked for."""
+    config = RunConfig.of(method="tct", stage2="ridge", rounds=(3, 1), epsilon=8.0)
+    rows = [Row(f"stage{k}", number) for k, last in enumerate(reached, 1) for number in range(last + 1)]
+    assert spent(rows, config) == pytest.approx(privacy.spent_epsilon(config.noise, asked, config.delta))

@@ -1,5 +1,6 @@
 """What silos reply is not believed blindly: a wrong reply is that silo's failure, and the others go on."""
 
+import math
 import time
 
 import pytest
@@ -101,6 +102,10 @@ def flower_seat(seat, load):
     return type(seat)(seat.name, load, seat.cache, seat.cache_bytes, seat.device)
 
 
+START = {"parameters": torch.zeros(3), "buffers": torch.zeros(0)}
+TOLD = {"n": 4, "held": 0, "shape": torch.tensor([2]), "kind": "float32", "answers": "labels"}
+
+
 @pytest.mark.parametrize(
     ("question", "asked", "reply", "reason"),
     [
@@ -111,6 +116,22 @@ def flower_seat(seat, load):
         ("regress", {"w": torch.zeros(3, 2)}, {"n": 1, "w": torch.zeros(2, 2)}, "its 'w' has shape (2, 2)"),
         ("calibrate", {"temperatures": torch.ones(4)}, {"n": 0, "losses": torch.ones(4)}, ""),
         ("rate", {}, {"n": 4, "samples": 4, "correct": 2}, "its reply lacks 'loss'"),
+        ("rate", {}, {"n": 4, "samples": 4, "correct": 2, "loss": math.nan}, ""),
+        ("rate", {}, {"n": 4, "samples": 4, "correct": "two", "loss": 1.0}, "its 'correct' is 'two', no number"),
+        ("normalise", {}, {"n": 4, "largest_eigenvalue": 0.0}, ""),
+        ("normalise", {}, {"n": 4, "largest_eigenvalue": math.inf}, "its 'largest_eigenvalue' is inf, no number"),
+        ("train", START, {"n": 4, "steps": 2} | START, ""),
+        ("train", START, {"n": 4, "steps": 0} | START, "it says that it took 0 steps"),
+        ("train", START, {"n": 4, "steps": 2.5} | START, "it says that it took 2.5 steps"),
+        ("describe", {}, TOLD, "its reply lacks 'labels'"),
+        ("describe", {}, TOLD | {"labels": torch.arange(2)}, ""),
+        ("describe", {"private": True}, TOLD, ""),
+        (
+            "describe",
+            {},
+            TOLD | {"answers": "numbers", "answer_mean": "x", "answer_m2": 1.0},
+            "its 'answer_mean' is 'x'",
+        ),
         ("forget", {}, {}, ""),
     ],
 )

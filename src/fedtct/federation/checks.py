@@ -1,9 +1,13 @@
 """Whether a reply is what was asked for: silos are other people's machines, and one must not end the run of all."""
 
+import math
+from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 from torch import Tensor
 
+from fedtct.agreement import LABELS, NAMES, NUMBERS
 from fedtct.silo import Message
 
 SCORES = ("n", "samples", "correct", "loss")
@@ -19,15 +23,27 @@ HOLDS = {  # what algorithms read of a reply
     "sums": ("n", "s", "t", "yy"),
     "calibrate": ("n", "losses"),
 }
+MAY_DIVERGE = ("loss",)  # a model's that diverged is no number, which is not the silo's fault
+DESCRIBES = {  # what a description holds besides, by its kind of samples and of answers
+    "table": ("columns",),
+    "pixels": ("pixels", "sum", "square_sum"),
+    LABELS: (LABELS,),
+    NAMES: (NAMES,),
+    NUMBERS: ("answer_mean", "answer_m2"),
+}
 
 
 def flaw(question: str, asked: Message, reply: Message, outputs: int) -> str:
     """Why a reply cannot be used; empty if it can. ``outputs`` are the network's."""
-    for name in HOLDS.get(question, ()):
-        if name not in reply:
-            return f"its reply lacks '{name}'"
+    if lacking := _first_lacking(question, asked, reply):
+        return f"its reply lacks '{lacking}'"
     if not isinstance(reply.get("n", 0), int) or reply.get("n", 0) < 0:
         return f"it says that it has {reply['n']!r} samples"
+    if question == "train" and not (isinstance(reply["steps"], int) and reply["steps"] > 0):
+        return f"it says that it took {reply['steps']!r} steps"
+    for name in _numbers(question, reply):
+        if not isinstance(reply[name], Real) or (name not in MAY_DIVERGE and not math.isfinite(reply[name])):
+            return f"its '{name}' is {reply[name]!r}, no number"
     for name, shape in _shapes(question, asked, reply, outputs).items():
         found = reply[name]
         if not isinstance(found, Tensor) or not found.is_floating_point():
@@ -35,6 +51,27 @@ def flaw(question: str, asked: Message, reply: Message, outputs: int) -> str:
         if tuple(found.shape) != shape:
             return f"its '{name}' has shape {tuple(found.shape)}, not {shape}"
     return ""
+
+
+def _first_lacking(question: str, asked: Message, reply: Message) -> str:
+    names = HOLDS.get(question, ())
+    if question == "describe" and not asked.get("private"):
+        names += DESCRIBES.get(str(reply.get("kind")), ()) + DESCRIBES.get(str(reply.get("answers")), ())
+    return next((name for name in names if name not in reply), "")
+
+
+def _numbers(question: str, reply: Message) -> Sequence[str]:
+    """Names of the plain numbers in a reply; several models at once are assessed by arrays."""
+    match question:
+        case "train" | "evaluate" | "regress" | "rate":  # training may tell scores, too
+            return [name for name in ("samples", "correct", "loss") if name in reply]
+        case "normalise":
+            return ["largest_eigenvalue"]
+        case "sums":
+            return ["yy"]
+        case "describe":
+            return [name for name in ("held", "pixels", "answer_mean", "answer_m2") if name in reply]
+    return []
 
 
 def _shapes(question: str, asked: Message, reply: Message, outputs: int) -> dict[str, tuple[int, ...]]:

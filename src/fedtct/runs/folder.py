@@ -14,7 +14,7 @@ import torch
 from fedtct.classifier import MODEL_FILE, Classifier, Fit
 from fedtct.errors import FedtctError
 from fedtct.federation import pick_device
-from fedtct.files import read_json, strict, write_json, write_text
+from fedtct.files import read_json, strict, sync, write_json, write_text
 from fedtct.history import Checkpoint, Finding, History, Journal, Row, as_plain
 from fedtct.models import Model
 from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
@@ -120,6 +120,8 @@ class RunFolder(Journal):
         if not self.due(stage, checkpoint):
             return
         start = time.monotonic()
+        if self.history:
+            sync(self.path / METRICS)  # rows must not reach the disk after the checkpoint that counts them
         write_checkpoint(self._checkpoint(stage), checkpoint, rows=len(self.history))
         end = time.monotonic()
         self._next_save = end + (end - start) * (1 / CHECKPOINT_SHARE - 1)

@@ -113,11 +113,13 @@ def final_row(rows: Sequence[Row], config: RunConfig) -> Row:
 
 
 def spent(rows: Sequence[Row], config: RunConfig) -> float | None:
-    """The ε that the rounds of a run come to at its δ."""
+    """The ε that the rounds of a run come to at its δ; where a stage stopped early, one more had been asked for."""
     if not config.epsilon:
         return None
-    rounds = sum(row.round > 0 for row in rows if row.stage in ("stage1", "stage2"))
-    return spent_epsilon(config.noise, rounds, config.delta)
+    reached = {row.stage: row.round for row in rows}
+    planned = zip(("stage1", "stage2"), config.rounds, strict=False)
+    asked = sum(min(reached[stage] + 1, rounds) for stage, rounds in planned if stage in reached)
+    return spent_epsilon(config.noise, asked, config.delta)
 
 
 def rounds_of(rows: Sequence[Row]) -> str:

@@ -13,7 +13,7 @@ from fedtct.data.augment import check_augmentation
 from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole
 from fedtct.federation import Federation, Replies
 from fedtct.history import Journal, State
-from fedtct.models import Model, Weights
+from fedtct.models import Model, Network, Weights
 from fedtct.session import Session, Silos, Stage, check_batches, run_rounds
 from fedtct.silo import Message
 from fedtct.tasks import Score
@@ -162,6 +162,10 @@ class Stage1(ABC):
         """All rounds; the network's final weights."""
         federation, network = session.federation, session.network
 
+        def round(state: State, number: int) -> tuple[State, Replies]:
+            after, replies = self.round(federation, state, number)
+            return (self._without_noise_on_frozen(network, state, after) if self.noise else after), replies
+
         def test(state: State) -> Score | None:
             if session.test is None:
                 return None
@@ -172,13 +176,21 @@ class Stage1(ABC):
         stage = Stage(
             name="stage1",
             rounds=self.rounds,
-            round=lambda state, number: self.round(federation, state, number),
+            round=round,
             evaluate=lambda state: None if self.noise else federation.ask("evaluate", _weights(state)._asdict()),
             test=test,
             evaluate_every=self.evaluate_every,
             patience=self.patience,
         )
         return _weights(run_rounds(session, stage, self.start(network.weights())))
+
+    def _without_noise_on_frozen(self, network: Network, before: State, after: State) -> State:
+        """Silos' noise is on all parameters; those that nobody trains stay what they were."""
+        network.set_training(self.trainable)
+        parameters = before["parameters"].clone()
+        for trained in network.trainable_slices():
+            parameters[trained] = after["parameters"][trained]
+        return after | {"parameters": parameters}
 
 
 def _weights(state: State) -> Weights:
