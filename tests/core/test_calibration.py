@@ -27,9 +27,10 @@ def log_loss(model, x, y, temperature):
     return float(F.cross_entropy(model.scores(x).double() / temperature, y))
 
 
+@pytest.mark.parametrize("holdouts", [(0.4, 0.4, 0.4), (0.4, 0.0, 0.4)], ids=["all hold out", "one does not"])
 @pytest.mark.parametrize("name", METHODS)
-def test_the_temperature_is_that_of_the_pooled_held_out_samples(name, tmp_path):
-    parts = silos(0.4)
+def test_the_temperature_is_that_of_the_pooled_held_out_samples(name, holdouts, tmp_path):
+    parts = [Silo(*part, holdout=holdout) for part, holdout in zip(PARTS, holdouts, strict=True)]
     model = METHODS[name].fit(parts).model
     assert model.calibrated
     x, y = torch.cat([s.held_x for s in parts]), torch.cat([s.held_y for s in parts])

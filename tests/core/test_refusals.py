@@ -263,6 +263,8 @@ def test_a_silo_with_a_single_sample_and_batchnorm_is_refused_by_name_before_any
         FedAvg(model, rounds=1).fit(silos)
     with pytest.raises(FedtctError, match="clinic 0 would train on a single sample"):
         FedAvg(model, rounds=1, batch_size=1).fit(silos)
+    with pytest.raises(FedtctError, match="Centralized would train on a single sample"):
+        Centralized(model, rounds=1, batch_size=1).fit(silos)
     assert len(FedAvg(tiny_net().float(), rounds=1, local_epochs=1).fit(silos).history) == 2
 
 

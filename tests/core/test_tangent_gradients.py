@@ -352,6 +352,26 @@ def test_what_torch_func_cannot_follow_goes_a_sample_at_a_time():
         assert_right(module, x, some_coordinates(module, 50))
 
 
+class Sorts(nn.Module):
+    """Takes samples in another order than they come in, and gives its answers in theirs."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 3), nn.Linear(3, 2)
+
+    def forward(self, x):
+        order = x[:, 0].argsort()
+        return self.head(self.body(x[order]).tanh()[order.argsort()])
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_a_model_that_sorts_samples_is_found_out_though_they_are_sorted(descending):
+    module, x = randomised(Sorts()), samples((4,))
+    x = x[x[:, 0].argsort(descending=descending)]
+    with pytest.warns(UserWarning, match="rules for its layers miss a part of the gradient"):
+        assert_right(module, x, some_coordinates(module, 10))
+
+
 def test_without_a_compiled_kernel_it_goes_the_general_way(monkeypatch):
     module, x = randomised(Convolutions()), samples(SMALL_IMAGE)
     monkeypatch.setattr(gradients, "fast_kernel", lambda device: gradients.plain_kernel)
