@@ -148,6 +148,19 @@ def test_retraining_leaves_the_frozen_layers(done):
     assert record["config"]["init_weights"]
 
 
+def test_weights_to_retrain_are_found_though_the_model_was_left_elsewhere(done, tmp_path):
+    """Of what is carried from machine to machine, a checkpoint is enough."""
+    folder, runner = done
+    run = next(r for r in all_runs() if isinstance(r, Retrain) and r.trained)
+    shutil.copytree(folder / "state", tmp_path / "state")
+    for path in (tmp_path / "state").iterdir():
+        shutil.rmtree(path if run.name in path.name else path / "model", ignore_errors=True)
+    again = Runner(tmp_path / "state", tmp_path / "results", scale="tiny", commit="test")
+    again.run([run])
+    first, second = (json.loads(r.result(run).read_text())["top1_percent"] for r in (runner, again))
+    assert first == second
+
+
 def test_the_report_shows_everything(done, tmp_path):
     folder, _ = done
     write_report(Results(folder / "results"), tmp_path)

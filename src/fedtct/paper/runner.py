@@ -207,7 +207,7 @@ class Runner:
         lr, _ = self._choose(run)
         folder = self._folder(run, lr)
         path = folder / "state-dict.safetensors"
-        model = RunFolder.resume(folder).fit().model
+        model = execute(RunFolder.resume(folder)).model  # which may have been left where it was run
         assert isinstance(model, NetworkClassifier)
         write_state_dict(path, model.network.module)
         return str(path)
