@@ -32,6 +32,18 @@ def listing(names: Iterable[object], most: int | None = 12) -> str:
     return between.join(texts[:most]) + (f" and {rest} more" if rest else "")
 
 
+def plain(value: Any) -> Any:
+    """A number of numpy's as the Python number it is: JSON has no others, and torch takes none as a seed."""
+    import numpy as np  # a help screen comes without it
+
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def make_plain(settings: Any) -> None:
+    """All settings of an object that is being made as plain values; it may be frozen."""
+    vars(settings).update({name: plain(value) for name, value in vars(settings).items()})
+
+
 def check_whole(least: int, **settings: Any) -> None:
     """Refuse settings that are no whole numbers (1e5 and True are none), or too small."""
     for name, value in settings.items():

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedtct.errors import FedtctError, check_not_negative, check_whole
+from fedtct.errors import FedtctError, check_not_negative, check_whole, plain
 
 # torch takes seconds to import and a help screen should not: what needs it is imported where it is used.
 if TYPE_CHECKING:
@@ -308,7 +308,7 @@ SETTINGS = {spec.name: spec for spec in fields(RunConfig)}
 
 def as_value(name: str, value: Any) -> Any:
     """A setting as its type says, from a TOML value or from text of the command line."""
-    kind = SETTINGS[name].type
+    kind, value = SETTINGS[name].type, plain(value)
     try:
         match kind:
             case "str" if isinstance(value, str):
