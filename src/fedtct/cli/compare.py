@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from fedtct.runs.plan import Plan
 
 METHODS, SPLIT, SEEDS = "fedavg,scaffold,tct", "classes:2", "1"
+MOST_SEEDS = 1000  # that are counted; more can only be a slip
 Methods = Annotated[str | None, typer.Option(help=f"methods [{METHODS}]", metavar="NAME,...")]
 Splits = Annotated[str | None, typer.Option(help=f"splits [{SPLIT}]", metavar="SPLIT,...")]
 Seeds = Annotated[str | None, typer.Option(help=f"how many seeds, or which: 0,7 [{SEEDS}]", metavar="N")]
@@ -98,6 +99,6 @@ def numbers(text: str) -> list[int]:
         seeds = [int(word) for word in words(text)]
     except ValueError:
         seeds = []
-    if not seeds or min(seeds) < 0 or (len(seeds) == 1 and seeds[0] < 1):
-        raise FedtctError(f"seeds must be a number such as 3, or several such as 0,7, not '{text}'")
+    if not seeds or min(seeds) < 0 or ("," not in text and not 1 <= seeds[0] <= MOST_SEEDS):
+        raise FedtctError(f"seeds must be a number such as 3, up to {MOST_SEEDS}, or several such as 0,7, not '{text}'")
     return seeds if "," in text else list(range(seeds[0]))
