@@ -13,6 +13,7 @@ from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
 from fedtct.runs.config import OWN, RunConfig, as_value, read_toml, warn_of_unread
+from fedtct.runs.places import resuming
 from fedtct.runs.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool
         seed = f" seed {config.seed}" if several else ""
         return screen.watch(f"{numbers[name]}/{len(numbers)} {config.method} {config.split}{seed}", config)
 
-    with stoppable(screen, path, f"fedtct compare --resume {path}"), screen:
+    with stoppable(screen, path, resuming("fedtct compare", path)), screen:
         screen.expect(len(plan.runs))
         screen.wait(f"checking {len(plan.runs)} runs")
         runs = plan.execute(path, resume=resume, watch=watch, look=look_at_run)

@@ -13,6 +13,7 @@ from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
 from fedtct.runs.config import RunConfig, read_toml, warn_of_unread
+from fedtct.runs.places import resuming
 
 if TYPE_CHECKING:
     from fedtct.runs.folder import RunFolder
@@ -132,7 +133,7 @@ def _choose(config: RunConfig, rates: list[Any], path: Path, screen: Screen, jso
 def _carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool) -> None:
     from fedtct.runs.choose import choose
 
-    with stoppable(screen, path, f"fedtct run --resume {path}"), screen:
+    with stoppable(screen, path, resuming("fedtct run", path)), screen:
         choice = choose(plan, path, resume=resume, watch=screen.watch, look=look_at_run)
         screen.wait("writing the report")
         page = report_on(list(choice.runs.values()), path)

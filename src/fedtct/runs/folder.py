@@ -22,7 +22,7 @@ from fedtct.runs.config import RunConfig, as_toml, as_value, read_toml
 from fedtct.runs.environment import environment
 from fedtct.runs.forms import DIVERGED, read_finding
 from fedtct.runs.lock import hold, release
-from fedtct.runs.places import free_folder
+from fedtct.runs.places import free_folder, resuming
 from fedtct.runs.watcher import Watcher
 
 CONFIG, METRICS, ENVIRONMENT = "config.toml", "metrics.jsonl", "environment.json"
@@ -179,12 +179,16 @@ class RunFolder(Journal):
     @property
     def go_on(self) -> str:
         """The command that goes on with the run: the one it was begun with."""
+        return resuming(self._begun_with(), self.path)
+
+    def _begun_with(self) -> str:
         sittings = self.sittings()
-        return f"{sittings[-1].get('engine', self.engine) if sittings else self.engine} --resume {self.path}"
+        engine: str = sittings[-1].get("engine", self.engine) if sittings else self.engine
+        return engine
 
     def _check_engine(self) -> None:
         """Refuse a run whose silos keep their memory where this engine does not look for it."""
-        if self.go_on != f"{self.engine} --resume {self.path}":
+        if self._begun_with() != self.engine:
             raise FedtctError(f"{self.path} was begun in another way: go on with it with `{self.go_on}`")
 
     def _rewind(self) -> None:
