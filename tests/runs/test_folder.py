@@ -162,7 +162,8 @@ def test_what_is_not_a_run_cannot_be_resumed(tmp_path: Path) -> None:
         ("checkpoints/stage1.safetensors", b"no", "is damaged"),
         ("metrics.jsonl", b"", "is damaged: it has 0 rows"),
         ("metrics.jsonl", b"{}\n" * 9, "is damaged: a line is not a row"),
-        ("config.toml", b"silos = 0\n", "silos must be at least 1"),
+        ("config.toml", b"method = 'fedavg'\nsilos = 0\n", "silos must be at least 1"),
+        ("config.toml", b"", "config.toml is damaged: it does not say the method"),
     ],
 )
 def test_a_damaged_run_says_what_is_damaged(file: str, content: bytes, message: str, tmp_path: Path) -> None:
@@ -171,6 +172,9 @@ def test_a_damaged_run_says_what_is_damaged(file: str, content: bytes, message: 
     (tmp_path / "a" / file).write_bytes(content)
     with pytest.raises(FedtctError, match=message):
         RunFolder.resume(tmp_path / "a")
+    if file == "config.toml":
+        with pytest.raises(FedtctError, match=message):
+            RunFolder.read(tmp_path / "a")
 
 
 @pytest.mark.parametrize("lost", ["stage1", "convexify", "stage2"])

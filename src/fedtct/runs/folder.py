@@ -56,7 +56,7 @@ class RunFolder(Journal):
         path = Path(path)
         if not (path / CONFIG).is_file():
             raise FedtctError(f"{path} is not a run to go on with: there is no {CONFIG} in it")
-        there, given = read_toml(path / CONFIG), dict(overrides or {})
+        there, given = read_settings(path), dict(overrides or {})
         check_same(path, RunConfig.of(**there), given)
         folder = cls(path, RunConfig.of(**there | given), watcher)
         if not folder.finished:
@@ -71,7 +71,7 @@ class RunFolder(Journal):
         path = Path(path)
         if not (path / CONFIG).is_file():
             raise FedtctError(f"{path} is not a run: there is no {CONFIG} in it")
-        folder = cls(path, RunConfig.of(**read_toml(path / CONFIG)))
+        folder = cls(path, RunConfig.of(**read_settings(path)))
         folder.history = read_rows(path)
         return folder
 
@@ -213,6 +213,14 @@ class RunFolder(Journal):
                 path.unlink()
                 saved[path] = 0
         return max(saved.values(), default=0)
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings of the run at a path. Without a method it would be taken for the run that nobody set anything of."""
+    settings = read_toml(path / CONFIG)
+    if "method" not in settings:
+        raise FedtctError(f"{path / CONFIG} is damaged: it does not say the method, as that of every run does")
+    return settings
 
 
 def check_same(path: Path, config: RunConfig, given: Mapping[str, Any]) -> None:
