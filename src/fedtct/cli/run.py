@@ -8,7 +8,7 @@ import typer
 from fedtct.cli.flower import need_flower
 from fedtct.cli.options import with_settings
 from fedtct.cli.output import next_free, print_choice, print_summary
-from fedtct.cli.plots import look_at_run, report_on
+from fedtct.cli.plots import look_at_run, report_again, report_on
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
@@ -115,10 +115,11 @@ def _execute(folder: "RunFolder", screen: Screen, json: bool, engine: str) -> No
         from fedtct.runs.execute import execute
     if promise := folder.config.promise():
         screen.say(promise)
+    was_over = folder.finished
     with stoppable(screen, folder.path, folder.go_on), screen:
         execute(folder, look_at_run)
         screen.wait("writing the report")
-        page = report_on([folder], folder.path)
+        page = report_again(folder, screen) if was_over else report_on([folder], folder.path)
     print_summary(Summary.of(folder), json, page)
 
 
