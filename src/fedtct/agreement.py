@@ -6,6 +6,7 @@ what is agreed on does not depend on how samples are dealt to silos, nor on thei
 
 import json
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from fedtct.tasks import Classification, Regression, Task, sorted_names, task_fr
 Description = dict[str, Any]  # tensors and plain values, as any message
 LABELS, NAMES, NUMBERS = "labels", "names", "numbers"
 CODES, FEW_CLASSES = 2, 10  # so many times as many classes as there are labels, beyond a few, are none
+AS_TEXTS = "give them as texts (in Python y.astype(str); for files task = classification, --task in a command)"
 PUBLIC = ("n", "held", "shape", "kind", "answers")  # what private silos tell
 
 
@@ -141,8 +143,14 @@ def _count_classes(told: Sequence[Description]) -> int:
     largest = int(known.max())
     if largest + 1 > CODES * len(known) and largest >= FEW_CLASSES:
         raise FedtctError(
-            f"labels are counted from 0, but {len(known)} different ones go up to {largest}: if they are codes, give "
-            "them as texts (y.astype(str), or task = classification for files), else say num_classes"
+            f"labels are counted from 0, but {len(known)} different ones go up to {largest}: if they are codes, "
+            f"{AS_TEXTS}; if most classes are nobody's, give num_classes (in Python, or in run.toml of a deployment)"
+        )
+    if int(known.min()) > 0:
+        warnings.warn(
+            f"no silo has label 0, but labels are counted from 0, up to {largest} here: class 0 is nobody's. If labels "
+            f"are codes, {AS_TEXTS}",
+            stacklevel=2,
         )
     return largest + 1
 

@@ -5,6 +5,9 @@ from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
 
+LARGEST_WHOLE = 2**63 - 1  # of int64: what torch and messages hold
+LARGEST_NUMBER = 3.4e38  # about that of float32, which networks compute in
+
 
 class FedtctError(ValueError):
     """Bad input: says what was wrong and what to do about it.
@@ -32,30 +35,47 @@ def listing(names: Iterable[object], most: int | None = 12) -> str:
     return between.join(texts[:most]) + (f" and {rest} more" if rest else "")
 
 
+def plain(value: Any) -> Any:
+    """A number of numpy's as the Python number it is: JSON has no others, and torch takes none as a seed."""
+    import numpy as np  # a help screen comes without it
+
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def make_plain(settings: Any) -> None:
+    """All settings of an object that is being made as plain values; it may be frozen."""
+    vars(settings).update({name: plain(value) for name, value in vars(settings).items()})
+
+
 def check_whole(least: int, **settings: Any) -> None:
-    """Refuse settings that are no whole numbers (1e5 and True are none), or too small."""
+    """Refuse settings that are no whole numbers (1e5 and True are none), too small or too large."""
     for name, value in settings.items():
         if not isinstance(value, Integral) or isinstance(value, bool):
             raise FedtctError(f"{name} must be a whole number, it is {value!r}")
         if value < least:
             raise FedtctError(f"{name} must {f'be at least {least}' if least else 'not be negative'}, it is {value}")
+        if int(value) > LARGEST_WHOLE:
+            raise FedtctError(f"{name} must be below 2**63, which is about 9.2e18")
 
 
 def check_positive(**settings: Any) -> None:
-    """Refuse settings that are no finite numbers above zero."""
+    """Refuse settings that are no numbers above zero that float32 has."""
     for name, value in settings.items():
         if _finite(name, value) <= 0:
             raise FedtctError(f"{name} must be positive, it is {value}")
 
 
 def check_not_negative(**settings: Any) -> None:
-    """Refuse settings that are no finite numbers from zero on."""
+    """Refuse settings that are no numbers from zero on that float32 has."""
     for name, value in settings.items():
         if _finite(name, value) < 0:
             raise FedtctError(f"{name} must not be negative, it is {value}")
 
 
 def _finite(name: str, value: Any) -> float:
-    if not isinstance(value, Real) or isinstance(value, bool) or not math.isfinite(value):
+    no_number = not isinstance(value, Real) or isinstance(value, bool)
+    if no_number or not abs(value) < math.inf:
         raise FedtctError(f"{name} must be a finite number, it is {value!r}")
+    if abs(value) > LARGEST_NUMBER:
+        raise FedtctError(f"{name} must be at most {LARGEST_NUMBER:g}")
     return float(value)

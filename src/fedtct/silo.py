@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from fedtct.agreement import describe
 from fedtct.data.samples import as_samples, from_dataset, join, take, warn_of_scales
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, plain
 from fedtct.least_squares import LocalRegression, Sums, local_regression, times
 from fedtct.memory import free_bytes
 from fedtct.models import Network, NetworkSpec, Weights
@@ -63,6 +63,7 @@ class Silo:
             raise FedtctError(f"{self.name}: y is missing: give labels, names or numbers, or a torch Dataset of pairs")
         x, y = from_dataset(x, self.name) if y is None else as_samples(x, y, self.name)
         warn_of_scales(x)
+        holdout = plain(holdout)
         if not isinstance(holdout, int | float) or not 0 <= holdout < 1:
             raise FedtctError(f"{self.name}: holdout is a share of the samples, from 0 to below 1, not {holdout}")
         order = torch.randperm(len(y), generator=generator(0, "holdout"))

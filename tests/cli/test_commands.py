@@ -1,5 +1,6 @@
 """The commands as a user types them: what they print, write and return."""
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 
 from fedtct import __version__
 from fedtct.cli import main
+from fedtct.report.page import write
 from fedtct.runs.config import RunConfig, read_toml
 
 SMALL = ["--limit", "150", "--silos", "3", "--split", "iid", "--local-epochs", "1", "--p", "200", "--steps", "10"]
@@ -94,6 +96,30 @@ def test_a_finished_run_is_not_run_again(fedtct: Terminal) -> None:
     assert fedtct("run", "--resume", "a", "--json") == 0
     assert json.loads(fedtct.out) == first
     assert fedtct.tree() == before
+
+
+def test_a_finished_run_shows_its_table_where_nothing_can_be_written(
+    fedtct: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fedtct.run("--method", "fedavg", "--rounds", "1", "--out", "a")
+    before = fedtct.tree()
+
+    def refuse(path: Path, text: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(write, "write_text", refuse)
+    assert fedtct("run", "--resume", "a") == 0
+    assert "the report is not written again: a/report.html: Permission denied" in fedtct.err
+    assert fedtct.out.splitlines()[-1] == "everything is in a: look at a/report.html"
+    assert fedtct.tree() == before
+
+
+def test_a_finished_run_without_a_report_points_to_its_numbers(fedtct: Terminal) -> None:
+    fedtct.run("--method", "fedavg", "--rounds", "1", "--out", "a")
+    Path("a/report.html").unlink()
+    Path("a/report.html").mkdir()  # so that no file can be written there, whoever tries
+    assert fedtct("run", "--resume", "a") == 0
+    assert fedtct.out.splitlines()[-1] == "everything is in a: look at a/metrics.jsonl"
 
 
 def test_several_learning_rates_are_chosen_from(fedtct: Terminal) -> None:

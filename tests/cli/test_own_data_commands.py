@@ -302,3 +302,17 @@ def test_what_is_wrong_is_said_before_any_work(command, folder, capsys):
     assert message.startswith("fedtct: ")
     assert 1 <= len(message.splitlines()) <= 2
     assert not (folder / "runs").exists()
+
+
+@pytest.mark.filterwarnings("always:no silo has label 0")
+@pytest.mark.parametrize(("codes", "code", "told"), [([1, 2], 0, "class 0 is nobody's"), ([7, 99], 2, "go up to 99")])
+def test_codes_as_labels_are_noticed_and_what_is_advised_works(codes, code, told, folder, capsys) -> None:
+    shutil.rmtree(folder / "silos")
+    (folder / "silos").mkdir()
+    np.savez("silos/a.npz", x=np.random.default_rng(0).normal(size=(40, 3)), y=np.array(codes * 20))
+    assert main(["run", "--data", "silos", *QUICK, "--out", "counted"]) == code
+    message = capsys.readouterr().err
+    assert told in message
+    assert message.count("--task") == 1
+    run(capsys, "--task", "classification", "--out", "named")
+    assert json.loads((folder / "named" / "agreement.json").read_text())["task"]["names"] == list(map(str, codes))

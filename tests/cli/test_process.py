@@ -43,35 +43,35 @@ def tree(folder: Path, pattern: str) -> dict[Path, int]:
 
 def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
     # Rounds long enough that there is time to stop it, however busy the machine is.
-    process = start(tmp_path, "run", *OPTIONS, "--rounds", "12", "--local-epochs", "30", "--out", "a")
-    metrics = tmp_path / "a" / "metrics.jsonl"
+    process = start(tmp_path, "run", *OPTIONS, "--rounds", "12", "--local-epochs", "30", "--out", "a b")
+    metrics = tmp_path / "a b" / "metrics.jsonl"
     wait_until(process, lambda: metrics.is_file() and metrics.read_bytes().count(b"\n") > 3)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "fedtct: stopped; go on with `fedtct run --resume a`" in err
+    assert "fedtct: stopped; go on with `fedtct run --resume 'a b'`" in err
     assert "Traceback" not in err
     assert out == ""
-    process = start(tmp_path, "run", "--resume", "a")
+    process = start(tmp_path, "run", "--resume", "a b")
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    assert out.splitlines()[-1] == "everything is in a: look at a/report.html"
+    assert out.splitlines()[-1] == "everything is in a b: look at a b/report.html"
     assert metrics.read_bytes().count(b"\n") == 13
 
 
 # A command to stop, the file that shows that it is at work, and the command that it says goes on with it.
 STOPPED = {
     "compare": (
-        ["compare", *OPTIONS[:4], "--methods", "fedavg,scaffold", "--rounds", "40", "--out", "c"],
-        "c/*/metrics.jsonl",
+        ["compare", *OPTIONS[:4], "--methods", "fedavg,scaffold", "--rounds", "40", "--out", "c d"],
+        "c d/*/metrics.jsonl",
     ),
-    "demo": (["demo", "--out", "c"], "c/*/metrics.jsonl"),
+    "demo": (["demo", "--out", "c d"], "c d/*/metrics.jsonl"),
     "paper run": (
         ["paper", "run", "table2", "--only", "fashion-mnist/classes:2/", "--scale", "tiny"],
         "runs/**/metrics.jsonl",
     ),
 }
-GO_ON = {"compare": "fedtct compare --resume c", "demo": "fedtct compare --resume c"}
+GO_ON = dict.fromkeys(("compare", "demo"), "fedtct compare --resume 'c d'")
 
 
 @pytest.mark.parametrize("name", [pytest.param("compare", marks=pytest.mark.slow), "demo", "paper run"])
@@ -124,18 +124,20 @@ server.daemon_threads = True
 threading.Thread(target=server.serve_forever, daemon=True).start()
 url = f"http://127.0.0.1:{server.server_port}/images"
 fetching.SOURCES["fashion-mnist"] = (fetching.Download(url, len(data), md5(data), (file,)),)
-sys.exit(main(["data", "fetch", "fashion-mnist", "--data-dir", "here"]))
+sys.exit(main(["data", "fetch", "fashion-mnist", "--data-dir", "right here"]))
 """
 
 
 def test_ctrl_c_keeps_what_was_downloaded(tmp_path: Path) -> None:
-    part = tmp_path / "here" / "FashionMNIST" / "raw" / "images.part"
+    part = tmp_path / "right here" / "FashionMNIST" / "raw" / "images.part"
     process = start(tmp_path, "60", program=["-c", SLOW_SITE])
     wait_until(process, lambda: part.is_file() and part.stat().st_size > 0)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert err.splitlines()[-1] == "fedtct: stopped; go on with `fedtct data fetch fashion-mnist --data-dir here`"
+    assert (
+        err.splitlines()[-1] == "fedtct: stopped; go on with `fedtct data fetch fashion-mnist --data-dir 'right here'`"
+    )
     there = part.stat().st_size
     process = start(tmp_path, "0", program=["-c", SLOW_SITE])
     out, err = process.communicate(timeout=60)

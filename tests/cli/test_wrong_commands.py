@@ -32,6 +32,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "thesis" / "chapter.txt").write_text("mine")
     (tmp_path / "broken.toml").write_text("rounds = [1,")
     (tmp_path / "typo.toml").write_text("round = 1\n")
+    (tmp_path / "huge.toml").write_text("lr = 1e300\n")
+    (tmp_path / "digits.toml").write_text(f"seed = {'1' * 5000}\n")
     (tmp_path / "weights.safetensors").write_bytes(b"no weights")
     for name, purpose in {"compared": "compare", "chosen": "choose"}.items():
         (tmp_path / name).mkdir()
@@ -66,6 +68,12 @@ BAD = {
     "run --device tpu": "unknown device 'tpu'",
     "run --limit 100000": "only 1437 training samples",
     "run --seed -1": "seed must not be negative",
+    "run --seed 18446744073709551616": "seed must be below 2**63",
+    "run --steps 99999999999999999999999": "steps must be below 2**63",
+    "run --lr 1e300": "lr must be at most 3.4e+38",
+    "run --weight-decay 1e300": "weight_decay must be at most 3.4e+38",
+    "run --config huge.toml": "lr must be at most 3.4e+38",
+    "run --config digits.toml": "digits.toml is not valid TOML",
     "run --model resnet18-bn --augment blur": "unknown augment 'blur'",
     "run --dataset cifar10 --data-dir nowhere": "fedtct data fetch cifar10",
     "run --dataset fashion-mnist --data-dir cut": "wrong size",
@@ -88,6 +96,7 @@ BAD = {
     "compare --split iid,by-hand": "unknown split 'by-hand'",
     "compare --split iid,classes:11": "classes:11",
     "compare --seeds 0": "seeds must be",
+    "compare --seeds 99999999999999999999": "seeds must be a number such as 3, up to 1000",
     "compare --seeds few": "seeds must be",
     "compare --rounds 1": "tct, which has two stages, needs rounds of at least 2",
     "compare --lr 0.1,0.01": "a comparison has one lr: `fedtct run --lr 0.1,0.01 --holdout 0.1` chooses",

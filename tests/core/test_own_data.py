@@ -277,9 +277,20 @@ def test_arrays_whose_columns_differ_in_scale_are_taken_as_they_are_but_not_sile
 def test_codes_are_no_labels():
     x = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
     codes = np.array([195967001, 6142004] * 4)
-    with pytest.raises(FedtctError, match=r"2 different ones go up to 195967001.*give them as texts"):
+    with pytest.raises(FedtctError, match=r"2 different .* up to 195967001.*give them as texts.*--task.*num_classes"):
         FedAvg("linear", rounds=1).fit([(x, codes)])
     assert FedAvg("linear", rounds=1).fit([(x, codes.astype(str))]).model.classes.tolist() == [6142004, 195967001]
+
+
+@pytest.mark.parametrize(
+    ("labels", "num_classes", "warns"),
+    [([1, 2, 3], None, True), ([1, 2, 3], 4, False), ([0, 1, 3], None, False), (["1", "2", "3"], None, False)],
+)
+def test_labels_that_seem_to_be_counted_from_1_are_warned_of_once(labels, num_classes, warns, recwarn):
+    x = torch.randn(12, 3, generator=torch.Generator().manual_seed(0))
+    silos = [Silo(x, np.array(labels * 4)), Silo(x, np.array(labels[1:] * 6))]
+    FedAvg("linear", rounds=1, num_classes=num_classes).fit(silos)
+    assert ["no silo has label 0" in str(warning.message) for warning in recwarn] == [True] * warns
 
 
 def test_samples_that_are_all_alike_have_no_features():

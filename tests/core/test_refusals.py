@@ -1,5 +1,7 @@
 """Bad input is refused with a FedtctError that says what is wrong, before any training."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,10 @@ from torch import nn
 from fedtct import (
     TCT,
     Centralized,
+    FedAdam,
     FedAvg,
+    FedDyn,
+    FedProx,
     FedtctError,
     LocalFederation,
     Ridge,
@@ -17,6 +22,7 @@ from fedtct import (
     Silo,
     TangentFeatures,
 )
+from fedtct.errors import LARGEST_NUMBER, LARGEST_WHOLE
 from fedtct.federation import pick_device
 
 X, Y = skewed_data((20,))[0]
@@ -326,4 +332,40 @@ def test_silos_are_called_by_their_names():
 )
 def test_things_of_the_wrong_kind(make, message):
     with pytest.raises(FedtctError, match=message):
+        make()
+
+
+LARGE = [
+    *(FedAvg("mlp", rounds=2, **{name: LARGEST_NUMBER}) for name in ("lr", "weight_decay")),
+    *(FedAvg("mlp", rounds=2, **{name: LARGEST_WHOLE}) for name in ("batch_size", "evaluate_every", "seed")),
+    FedAvg("mlp", rounds=2, clip=LARGEST_NUMBER, noise=LARGEST_NUMBER, num_classes=3),
+    FedProx("mlp", rounds=2, mu=LARGEST_NUMBER),
+    FedDyn("mlp", rounds=2, alpha=LARGEST_NUMBER),
+    *(FedAdam("mlp", rounds=2, **{name: LARGEST_NUMBER}) for name in ("server_lr", "tau")),
+    tct("linear", Ridge(d=LARGEST_WHOLE, ridge=LARGEST_NUMBER), p=LARGEST_WHOLE, seed=LARGEST_WHOLE),
+    tct("mlp", ScaffoldRegression(rounds=1, steps=LARGEST_WHOLE, lr="auto")),
+    tct("mlp", ScaffoldRegression(rounds=1, lr=LARGEST_NUMBER)),
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*diverge")
+@pytest.mark.parametrize("method", LARGE, ids=lambda method: type(method).__name__)
+def test_the_largest_numbers_that_are_taken_lead_to_a_model_or_to_an_error_in_words(method):
+    with contextlib.suppress(FedtctError):
+        method.fit([Silo(X[::2], Y[::2]), Silo(X[1::2], Y[1::2])])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: FedAvg("mlp", seed=2**63),
+        lambda: TangentFeatures(seed=10**400),
+        lambda: FedAvg("mlp", lr=1e300),
+        lambda: FedAvg("mlp", lr=10**400),
+        lambda: FedProx("mlp", mu=1e39),
+        lambda: ScaffoldRegression(steps=2**63),
+    ],
+)
+def test_larger_numbers_are_refused(make):
+    with pytest.raises(FedtctError, match=r"must be (below 2\*\*63|at most 3.4e\+38)"):
         make()

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 from core_helpers import quick, tct
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from fedtct import Centralized, Classifier, FedAvg, FedtctError, LocalFederation, Ridge, Silo
@@ -23,7 +23,7 @@ def tables(draw):
     columns = {
         "age": draw(st.lists(maybe, min_size=n, max_size=n)),
         "town": draw(st.lists(st.sampled_from(["Ulm", "Rom", "", None]), min_size=n, max_size=n)),
-        "flag": draw(st.lists(st.booleans(), min_size=n, max_size=n)),
+        "flag": [True, False, *draw(st.lists(st.booleans(), min_size=n - 2, max_size=n - 2))],  # so that some varies
     }
     silo = draw(st.lists(st.integers(0, 2), min_size=n, max_size=n))
     return pd.DataFrame(columns), np.array([0, 1, 2, *silo[3:]])
@@ -104,6 +104,27 @@ FRAME = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", "x"]})
 def test_tables_that_do_not_go_together(other, message):
     with pytest.raises(FedtctError, match=message):
         FedAvg("linear").fit([(FRAME, [0, 1, 0]), (other, [0, 1, 0])])
+
+
+@quick
+@given(
+    st.lists(st.sampled_from([1.5, -2.0, None]), min_size=4, max_size=4),
+    st.lists(st.sampled_from(["Ulm", "Rom", None]), min_size=4, max_size=4),
+)
+@example([1.5] * 4, ["Ulm"] * 4)
+@example([None] * 4, ["Ulm"] * 4)
+@example([1.5, 1.5, -2.0, -2.0], [None] * 4)  # which varies between silos alone
+def test_a_table_in_which_no_column_varies_is_refused_before_any_work(numbers, texts):
+    table = pd.DataFrame({"age": pd.Series(numbers, dtype=float), "town": pd.Series(texts, dtype=object)})
+    silos = [Silo(table[part], labels(2)) for part in (slice(2), slice(2, 4))]
+    if (table.nunique(dropna=False) > 1).any():
+        table_code(silos)
+        return
+    asked, federation = [], LocalFederation(silos)
+    federation.on_reply = lambda question, *_: asked.append(question)
+    with pytest.raises(FedtctError, match="no column varies: each of age, town is the same, or empty"):
+        TCT.fit(federation)
+    assert set(asked) == {"describe"}
 
 
 def test_a_column_of_many_different_texts_is_refused():

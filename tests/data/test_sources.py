@@ -175,6 +175,14 @@ def test_images_in_grey_and_in_colour_and_hidden_files_among_them(tmp_path):
         read_samples(tmp_path, image_size=(4, 4))
 
 
+@pytest.mark.parametrize("size", [(4, 10_001), (2**63, 4), (10**400, 4)])
+def test_images_are_not_scaled_to_what_no_memory_holds(size, tmp_path):
+    (tmp_path / "cat").mkdir()
+    Image.new("L", (4, 4)).save(tmp_path / "cat" / "0.png")
+    with pytest.raises(FedtctError, match="image_size must be at most 10000,10000"):
+        read_samples(tmp_path, image_size=size)
+
+
 @pytest.mark.parametrize("kind", [np.uint16, np.int32, np.float32])
 def test_images_of_more_than_8_bits_are_refused_rather_than_cut(kind, tmp_path):
     (tmp_path / "cat").mkdir()

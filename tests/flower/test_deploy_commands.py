@@ -140,14 +140,14 @@ def test_a_command_that_is_told_to_end_stops_its_run_and_says_how_to_go_on(
     submitted = []
     monkeypatch.setattr(processes, "submit", lambda server, app, settings: submitted.append(settings) or [])
     monkeypatch.setattr(processes, "follow", lambda *words: os.kill(os.getpid(), number))
-    app = make_app(tmp_path / "app")
+    app, run = make_app(tmp_path / "an app"), tmp_path / "a run"
     for file in (app / "start.pt", tmp_path / "test.npz"):
         file.touch()
     settings = f"rounds = [1, 1]\ninit_weights = 'start.pt'\n[server]\ntest = '{tmp_path / 'test.npz'}'\n"
     (app / RUN).write_text(settings)
-    assert main(["deploy", "run", str(app), "--server", "keys/server", "--out", str(tmp_path / "run")]) == 130
-    assert f"deploy run {app} --server keys/server --resume {tmp_path / 'run'}" in capsys.readouterr().err
-    assert submitted == [{"out": str(tmp_path / "run"), "init_weights": str(app / "start.pt")}]
+    assert main(["deploy", "run", str(app), "--server", "keys/server", "--out", str(run)]) == 130
+    assert f"deploy run '{app}' --server keys/server --resume '{run}'" in capsys.readouterr().err
+    assert submitted == [{"out": str(run), "init_weights": str(app / "start.pt")}]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process outlives one that is killed")

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedtct import TCT, Centralized, FedAdam, FedAvg, FedDyn, FedProx, FedtctError, Ridge, Scaffold
-from fedtct.runs.config import METHODS, STAGE2, RunConfig, read_toml
+from fedtct.errors import LARGEST_NUMBER, LARGEST_WHOLE
+from fedtct.runs.config import METHODS, SETTINGS, STAGE2, RunConfig, read_toml
 from fedtct.runs.findings import OF_THE_METHOD
 
-positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
+positive = st.floats(min_value=0, exclude_min=True, max_value=LARGEST_NUMBER)
 counts = st.integers(1, 10**9)
 settings = {
     "dataset": st.sampled_from(["digits", "fashion-mnist", "cifar10", "cifar100"]),
@@ -157,6 +158,25 @@ BAD: list[tuple[dict[str, Any], str]] = [
 def test_what_cannot_work_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(FedtctError, match=message):
         RunConfig.of(**values)
+
+
+READ_BY: dict[str, dict[str, Any]] = {name: {"stage2": "ridge"} for name in ("d", "ridge")}
+READ_BY |= {name: {"stage2": "ridge", "epsilon": 1} for name in ("epsilon", "delta", "clip")}
+READ_BY |= {"mu": {"method": "fedprox"}, "alpha": {"method": "feddyn"}, "server_lr": {"method": "fedadam"}}
+READ_BY |= {"rounds": {"method": "fedavg"}, "patience": {"holdout": 0.1}}
+WHOLE = [name for name, spec in SETTINGS.items() if spec.type in ("int", "tuple[int, ...]") and name != "image_size"]
+REAL = [name for name, spec in SETTINGS.items() if spec.type in ("float", "float | str")]
+
+
+@pytest.mark.parametrize("name", [*WHOLE, *REAL])
+def test_numbers_that_are_too_large_are_refused(name: str) -> None:
+    largest = LARGEST_WHOLE if name in WHOLE else LARGEST_NUMBER
+    for value in (LARGEST_WHOLE + 1, 10**400) if name in WHOLE else (1e39, 1e300, 10**400):
+        for written in (value, str(value)):
+            with pytest.raises(FedtctError, match=name.removeprefix("stage2_")):
+                RunConfig.of(**READ_BY.get(name, {}) | {name: written})
+    if name not in ("holdout", "epsilon", "delta"):  # these are bounded more narrowly
+        RunConfig.of(**READ_BY.get(name, {}) | {name: largest})
 
 
 OTHER = {"mu": 9.0, "alpha": 9.0, "server_lr": 9.0, "p": 9, "normalize": False, "steps": 9, "stage2_lr": 9.0}

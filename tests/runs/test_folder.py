@@ -3,6 +3,7 @@
 import errno
 import json
 import math
+import shlex
 import shutil
 import warnings
 from pathlib import Path
@@ -24,6 +25,8 @@ from fedtct.runs.config import RunConfig, read_toml
 from fedtct.runs.environment import git_commit
 from fedtct.runs.execute import execute, prepare
 from fedtct.runs.folder import RunFolder, from_line, to_line
+from fedtct.runs.places import free_folder, resuming
+from fedtct.runs.plan import Plan
 from fedtct.runs.summary import Summary, final_row
 from fedtct.runs.watcher import Watcher
 
@@ -130,6 +133,23 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
         RunFolder.create(tmp_path / "file" / "below", config)
 
 
+@given(st.text(min_size=1))
+def test_the_command_that_goes_on_is_what_a_shell_takes(folder: str) -> None:
+    assert shlex.split(resuming("fedtct run", folder)) == ["fedtct", "run", "--resume", folder]
+
+
+def test_errors_tell_commands_that_a_shell_takes(tmp_path: Path) -> None:
+    folder = tmp_path / "my run"
+    run = RunFolder.create(folder, RunConfig.of(**SMALL))
+    assert run.go_on == f"fedtct run --resume '{folder}'"
+    run.begin("stage1", 2, 0)
+    with pytest.raises(FedtctError, match=f"go on with it with --resume '{folder}'"):
+        free_folder(folder)
+    Plan("choose", {}).write(folder)
+    with pytest.raises(FedtctError, match=f"go on with `fedtct run --resume '{folder}'`"):
+        Plan.read(folder, "compare")
+
+
 def test_what_is_not_a_run_cannot_be_resumed(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(FedtctError, match="is not a run"):
@@ -142,7 +162,8 @@ def test_what_is_not_a_run_cannot_be_resumed(tmp_path: Path) -> None:
         ("checkpoints/stage1.safetensors", b"no", "is damaged"),
         ("metrics.jsonl", b"", "is damaged: it has 0 rows"),
         ("metrics.jsonl", b"{}\n" * 9, "is damaged: a line is not a row"),
-        ("config.toml", b"silos = 0\n", "silos must be at least 1"),
+        ("config.toml", b"method = 'fedavg'\nsilos = 0\n", "silos must be at least 1"),
+        ("config.toml", b"", "config.toml is damaged: it does not say the method"),
     ],
 )
 def test_a_damaged_run_says_what_is_damaged(file: str, content: bytes, message: str, tmp_path: Path) -> None:
@@ -151,6 +172,9 @@ def test_a_damaged_run_says_what_is_damaged(file: str, content: bytes, message: 
     (tmp_path / "a" / file).write_bytes(content)
     with pytest.raises(FedtctError, match=message):
         RunFolder.resume(tmp_path / "a")
+    if file == "config.toml":
+        with pytest.raises(FedtctError, match=message):
+            RunFolder.read(tmp_path / "a")
 
 
 @pytest.mark.parametrize("lost", ["stage1", "convexify", "stage2"])

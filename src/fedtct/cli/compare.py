@@ -13,12 +13,14 @@ from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
 from fedtct.runs.config import OWN, RunConfig, as_value, read_toml, warn_of_unread
+from fedtct.runs.places import resuming
 from fedtct.runs.watcher import Watcher
 
 if TYPE_CHECKING:
     from fedtct.runs.plan import Plan
 
 METHODS, SPLIT, SEEDS = "fedavg,scaffold,tct", "classes:2", "1"
+MOST_SEEDS = 1000  # that are counted; more can only be a slip
 Methods = Annotated[str | None, typer.Option(help=f"methods [{METHODS}]", metavar="NAME,...")]
 Splits = Annotated[str | None, typer.Option(help=f"splits [{SPLIT}]", metavar="SPLIT,...")]
 Seeds = Annotated[str | None, typer.Option(help=f"how many seeds, or which: 0,7 [{SEEDS}]", metavar="N")]
@@ -76,7 +78,7 @@ def carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool
         seed = f" seed {config.seed}" if several else ""
         return screen.watch(f"{numbers[name]}/{len(numbers)} {config.method} {config.split}{seed}", config)
 
-    with stoppable(screen, path, f"fedtct compare --resume {path}"), screen:
+    with stoppable(screen, path, resuming("fedtct compare", path)), screen:
         screen.expect(len(plan.runs))
         screen.wait(f"checking {len(plan.runs)} runs")
         runs = plan.execute(path, resume=resume, watch=watch, look=look_at_run)
@@ -98,6 +100,6 @@ def numbers(text: str) -> list[int]:
         seeds = [int(word) for word in words(text)]
     except ValueError:
         seeds = []
-    if not seeds or min(seeds) < 0 or (len(seeds) == 1 and seeds[0] < 1):
-        raise FedtctError(f"seeds must be a number such as 3, or several such as 0,7, not '{text}'")
+    if not seeds or min(seeds) < 0 or ("," not in text and not 1 <= seeds[0] <= MOST_SEEDS):
+        raise FedtctError(f"seeds must be a number such as 3, up to {MOST_SEEDS}, or several such as 0,7, not '{text}'")
     return seeds if "," in text else list(range(seeds[0]))

@@ -1,5 +1,6 @@
 """fedtct data: which datasets there are, fetching them, and whether their files are right."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -72,7 +73,7 @@ def fetch(name: Name, data_dir: DataDir = None) -> None:
             tasks[file] = bars.add_task(file)
         bars.update(tasks[file], completed=done, total=total)
 
-    go_on = f"fedtct data fetch {name}" + (f" --data-dir {data_dir}" if data_dir else "")
+    go_on = shlex.join(["fedtct", "data", "fetch", name, *(["--data-dir", str(data_dir)] if data_dir else [])])
     try:
         try:
             written = download(name, data_dir, progress=progress)

@@ -1,5 +1,6 @@
 """fedtct deploy: a federation across machines, on Flower: keys, the app folder, starting and checking."""
 
+import shlex
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +14,7 @@ from fedtct.cli.output import next_free, print_messages, print_summary
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
+from fedtct.runs.places import resuming
 
 if TYPE_CHECKING:
     from fedtct.runs.config import RunConfig
@@ -179,7 +181,7 @@ def run(
     beside = {name: file for name, file in files.items() if Path(file).is_relative_to(app.absolute())}
     command = processes.submit(server, app, {"resume" if resume else "out": str(folder.absolute())} | beside)
     screen = Screen()
-    again = f"fedtct deploy run {app} --server {server} --resume {folder}"
+    again = resuming(shlex.join(["fedtct", "deploy", "run", str(app), "--server", str(server)]), folder)
     with stoppable(screen, None, again), processes.as_ctrl_c(), screen:
         screen.wait("waiting for the server and its silos")
         watcher = screen.watch(config.method, config)
@@ -260,6 +262,6 @@ def up(
         if resume is None:
             prepare_demo(folder, local, rounds)
         watcher = screen.watch("tct", RunConfig())
-        with stoppable(screen, folder, f"fedtct deploy up --resume {folder}"), as_ctrl_c():
+        with stoppable(screen, folder, resuming("fedtct deploy up", folder)), as_ctrl_c():
             run = run_demo(folder, screen.say, watcher)
     _print_result(run)

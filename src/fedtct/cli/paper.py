@@ -160,9 +160,8 @@ def pack(
     """
     from fedtct.paper.carry import pack
 
-    print(
-        f"{len(pack(state, carried))} files in {carried}: fedtct paper unpack {carried} {state} makes them whole again"
-    )
+    files, again = pack(state, carried), shlex.join(["fedtct", "paper", "unpack", str(carried), str(state)])
+    print(f"{len(files)} files in {carried}: {again} makes them whole again")
 
 
 @paper.command()
@@ -177,7 +176,8 @@ def unpack(
     """
     from fedtct.paper.carry import unpack
 
-    print(f"{len(unpack(carried, state))} files in {state}: fedtct paper run --state {state} goes on with them")
+    files, go_on = unpack(carried, state), shlex.join(["fedtct", "paper", "run", "--state", str(state)])
+    print(f"{len(files)} files in {state}: {go_on} goes on with them")
 
 
 def parts(part: str) -> dict[str, Run]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedtct.cli.screen import Screen
+from fedtct.cli.stopping import reason_of
 from fedtct.runs.config import METHODS
 
 if TYPE_CHECKING:
@@ -61,3 +63,18 @@ def report_on(runs: Sequence[RunFolder], folder: Path) -> Path:
     from fedtct.report.page.write import REPORT
 
     return write_report(runs, folder / REPORT)
+
+
+def report_again(run: RunFolder, screen: Screen) -> Path:
+    """Write the report of a run that was over before; where that cannot be, say so and give what is there to see."""
+    from fedtct.report.page.write import REPORT
+    from fedtct.runs.folder import METRICS
+
+    try:
+        return report_on([run], run.path)
+    except OSError as error:
+        if not (reason := reason_of(error)):
+            raise
+        screen.say(f"the report is not written again: {reason}")
+    page = run.path / REPORT
+    return page if page.is_file() else run.path / METRICS

@@ -8,11 +8,12 @@ import typer
 from fedtct.cli.flower import need_flower
 from fedtct.cli.options import with_settings
 from fedtct.cli.output import next_free, print_choice, print_summary
-from fedtct.cli.plots import look_at_run, report_on
+from fedtct.cli.plots import look_at_run, report_again, report_on
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
 from fedtct.runs.config import RunConfig, read_toml, warn_of_unread
+from fedtct.runs.places import resuming
 
 if TYPE_CHECKING:
     from fedtct.runs.folder import RunFolder
@@ -114,10 +115,11 @@ def _execute(folder: "RunFolder", screen: Screen, json: bool, engine: str) -> No
         from fedtct.runs.execute import execute
     if promise := folder.config.promise():
         screen.say(promise)
+    was_over = folder.finished
     with stoppable(screen, folder.path, folder.go_on), screen:
         execute(folder, look_at_run)
         screen.wait("writing the report")
-        page = report_on([folder], folder.path)
+        page = report_again(folder, screen) if was_over else report_on([folder], folder.path)
     print_summary(Summary.of(folder), json, page)
 
 
@@ -132,7 +134,7 @@ def _choose(config: RunConfig, rates: list[Any], path: Path, screen: Screen, jso
 def _carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool) -> None:
     from fedtct.runs.choose import choose
 
-    with stoppable(screen, path, f"fedtct run --resume {path}"), screen:
+    with stoppable(screen, path, resuming("fedtct run", path)), screen:
         choice = choose(plan, path, resume=resume, watch=screen.watch, look=look_at_run)
         screen.wait("writing the report")
         page = report_on(list(choice.runs.values()), path)

@@ -22,6 +22,7 @@ IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 TABLES = (".csv", ".parquet")
 TASKS = ("auto", "classification", "regression")
 MANY_CLASSES = 100
+LARGEST_SIDE = 10_000  # that images are scaled to: an image then takes 100 MB and more
 
 
 def silo_paths(folder: Path) -> dict[str, Path]:
@@ -138,6 +139,8 @@ def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]
     """Images of a folder and of its folders as pixels (N, C, H, W), and their files, in order of their names."""
     from PIL import Image, UnidentifiedImageError
 
+    if max(size, default=0) > LARGEST_SIDE:
+        raise FedtctError(f"image_size must be at most {LARGEST_SIDE},{LARGEST_SIDE}")
     files = [file for file in sorted(folder.rglob("*")) if file.suffix.lower() in IMAGES and file.name[0] != "."]
     if not files:
         raise FedtctError(f"there are no images in {folder}: it needs a folder for each class")

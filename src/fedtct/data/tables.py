@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, listing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -129,6 +129,12 @@ class Facts:
             tuple(sorted({category for part in parts for category in part.categories})),
         )
 
+    @property
+    def varies(self) -> bool:
+        """Whether rows differ in this column: in its values, or in whether there is one."""
+        sometimes_missing = self.present > 0 and self.missing > 0
+        return sometimes_missing or len(self.categories) > 1 or Column.of(self).scale > 0
+
     def checked(self, whose: str) -> Facts:
         """These facts, refused if there are more categories than a column can be made for."""
         if (count := len(self.categories)) > MAX_CATEGORIES:
@@ -231,7 +237,7 @@ def describe_table(table: pd.DataFrame, whose: str) -> list[dict[str, Any]]:
 
 
 def agree_on_table(told: Mapping[str, list[dict[str, Any]]]) -> TableCode:
-    """One code for everybody from what each silo tells, by name; refused if their columns differ."""
+    """One code for everybody from what each silo tells, by name; refused if their columns differ, or none varies."""
     silos = {silo: {c["name"]: Facts(**c) for c in columns} for silo, columns in told.items()}
     first, *others = silos
     for silo in others:
@@ -248,4 +254,9 @@ def agree_on_table(told: Mapping[str, list[dict[str, Any]]]) -> TableCode:
     merged = [Facts.merge([columns[name] for columns in silos.values()]) for name in names]
     for facts in merged:
         refuse_numbers(facts.categories, f"column '{facts.name}'")
+    if not any(facts.varies for facts in merged):
+        raise FedtctError(
+            f"no column varies: each of {listing(names)} is the same, or empty, in all rows of all silos. "
+            "There is nothing to learn from."
+        )
     return TableCode(tuple(Column.of(facts.checked("all silos together")) for facts in merged))

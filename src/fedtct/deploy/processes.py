@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -93,7 +94,9 @@ def submit(server: Path, app: Path, settings: Mapping[str, str]) -> list[str]:
     """The command that starts a run and shows how it goes; refused where there is no server to start it on."""
     _, port = split_address(address_of(server))
     if not listens(port):
-        raise FedtctError(f"no server listens on port {port}: start it, with `fedtct deploy server {server}`")
+        raise FedtctError(
+            f"no server listens on port {port}: start it, with `fedtct deploy server {shlex.quote(str(server))}`"
+        )
     write_connection(server)
     overrides = [part for key, value in settings.items() for part in ("-c", f"{key}={json.dumps(value)}")]
     return flwr("run", str(app), CONNECTION, "--stream", *overrides)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedtct.errors import FedtctError, check_not_negative, check_whole
+from fedtct.errors import FedtctError, check_not_negative, check_whole, plain
 
 # torch takes seconds to import and a help screen should not: what needs it is imported where it is used.
 if TYPE_CHECKING:
@@ -255,6 +255,8 @@ class RunConfig:
             raise FedtctError("image_size must be a height and a width such as 32,32")
 
     def _check_rounds(self) -> None:
+        for number in self.rounds:
+            check_whole(0, rounds=number)
         if self.method == "tct":
             if len(self.rounds) != 2:
                 raise FedtctError(f"tct has two stages: rounds must be two numbers such as 20,20, not {self._rounds}")
@@ -308,7 +310,7 @@ SETTINGS = {spec.name: spec for spec in fields(RunConfig)}
 
 def as_value(name: str, value: Any) -> Any:
     """A setting as its type says, from a TOML value or from text of the command line."""
-    kind = SETTINGS[name].type
+    kind, value = SETTINGS[name].type, plain(value)
     try:
         match kind:
             case "str" if isinstance(value, str):
@@ -322,12 +324,12 @@ def as_value(name: str, value: Any) -> Any:
             case "float | str":
                 try:
                     return _number(value)
-                except ValueError:
+                except (ValueError, OverflowError):
                     return value
             case "tuple[int, ...]":
                 parts = value.split(",") if value and isinstance(value, str) else () if value == "" else value
                 return tuple(map(_whole, parts if isinstance(parts, Sequence) else [parts]))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         pass
     wanted = {"str": "text", "bool": "true or false", "int": "a whole number", "float": "a number"}
     raise FedtctError(f"{name} must be {wanted.get(str(kind), 'whole numbers')}, it is {value!r}")
@@ -373,7 +375,7 @@ def parse_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FedtctError(f"cannot read {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
         raise FedtctError(f"{path} is not valid TOML", error) from error
 
 

@@ -22,7 +22,7 @@ from fedtct.runs.config import RunConfig, as_toml, as_value, read_toml
 from fedtct.runs.environment import environment
 from fedtct.runs.forms import DIVERGED, read_finding
 from fedtct.runs.lock import hold, release
-from fedtct.runs.places import free_folder
+from fedtct.runs.places import free_folder, resuming
 from fedtct.runs.watcher import Watcher
 
 CONFIG, METRICS, ENVIRONMENT = "config.toml", "metrics.jsonl", "environment.json"
@@ -56,7 +56,7 @@ class RunFolder(Journal):
         path = Path(path)
         if not (path / CONFIG).is_file():
             raise FedtctError(f"{path} is not a run to go on with: there is no {CONFIG} in it")
-        there, given = read_toml(path / CONFIG), dict(overrides or {})
+        there, given = read_settings(path), dict(overrides or {})
         check_same(path, RunConfig.of(**there), given)
         folder = cls(path, RunConfig.of(**there | given), watcher)
         if not folder.finished:
@@ -71,7 +71,7 @@ class RunFolder(Journal):
         path = Path(path)
         if not (path / CONFIG).is_file():
             raise FedtctError(f"{path} is not a run: there is no {CONFIG} in it")
-        folder = cls(path, RunConfig.of(**read_toml(path / CONFIG)))
+        folder = cls(path, RunConfig.of(**read_settings(path)))
         folder.history = read_rows(path)
         return folder
 
@@ -179,12 +179,16 @@ class RunFolder(Journal):
     @property
     def go_on(self) -> str:
         """The command that goes on with the run: the one it was begun with."""
+        return resuming(self._begun_with(), self.path)
+
+    def _begun_with(self) -> str:
         sittings = self.sittings()
-        return f"{sittings[-1].get('engine', self.engine) if sittings else self.engine} --resume {self.path}"
+        engine: str = sittings[-1].get("engine", self.engine) if sittings else self.engine
+        return engine
 
     def _check_engine(self) -> None:
         """Refuse a run whose silos keep their memory where this engine does not look for it."""
-        if self.go_on != f"{self.engine} --resume {self.path}":
+        if self._begun_with() != self.engine:
             raise FedtctError(f"{self.path} was begun in another way: go on with it with `{self.go_on}`")
 
     def _rewind(self) -> None:
@@ -209,6 +213,14 @@ class RunFolder(Journal):
                 path.unlink()
                 saved[path] = 0
         return max(saved.values(), default=0)
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The settings of the run at a path. Without a method it would be taken for the run that nobody set anything of."""
+    settings = read_toml(path / CONFIG)
+    if "method" not in settings:
+        raise FedtctError(f"{path / CONFIG} is damaged: it does not say the method, as that of every run does")
+    return settings
 
 
 def check_same(path: Path, config: RunConfig, given: Mapping[str, Any]) -> None:

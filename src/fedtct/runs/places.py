@@ -1,16 +1,22 @@
 """Whether something new may be put at a path: asked before any work is done."""
 
 import os
+import shlex
 from pathlib import Path
 
 from fedtct.errors import FedtctError
+
+
+def resuming(command: str, folder: str | Path) -> str:
+    """The command that goes on in a folder, as a shell takes it: names may have spaces in them."""
+    return f"{command} --resume {shlex.quote(str(folder))}"
 
 
 def free_folder(path: str | Path, todo: str = "") -> Path:
     """The path, refused if something is there, with what to do then, or if nothing can be put there."""
     path = Path(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        todo = todo or f"choose another folder with --out, or go on with it with --resume {path}"
+        todo = todo or f"choose another folder with --out, or {resuming('go on with it with', path)}"
         raise FedtctError(f"{path} exists: {todo}")
     check_place(path)
     return path

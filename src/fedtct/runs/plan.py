@@ -11,7 +11,7 @@ from fedtct.files import read_json, write_json
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Look, execute, rehearse
 from fedtct.runs.folder import CONFIG, RunFolder
-from fedtct.runs.places import free_folder
+from fedtct.runs.places import free_folder, resuming
 from fedtct.runs.watcher import Watcher
 
 PLAN = "plan.json"
@@ -39,7 +39,7 @@ class Plan:
         except (KeyError, TypeError, AttributeError) as error:
             raise FedtctError(f"{path} is damaged: it holds no plan") from error
         if purpose and begun != purpose:
-            raise FedtctError(f"{folder} was begun to {begun}: go on with `{command} --resume {folder}`")
+            raise FedtctError(f"{folder} was begun to {begun}: go on with `{resuming(command, folder)}`")
         return cls(begun, {name: RunConfig.of(**values) for name, values in runs})
 
     def write(self, folder: Path) -> None:

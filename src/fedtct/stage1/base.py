@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from fedtct.calibration import calibrate
 from fedtct.classifier import Fit, NetworkClassifier
 from fedtct.data.augment import check_augmentation
-from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole
+from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole, make_plain
 from fedtct.federation import Federation, Replies
 from fedtct.history import Journal, State
 from fedtct.models import Model, Network, Weights
@@ -60,6 +60,7 @@ class Stage1(ABC):
     pooled: ClassVar[bool] = False  # all data in one place: no federated algorithm, but a bound for them
 
     def __post_init__(self) -> None:
+        make_plain(self)
         check_whole(0, rounds=self.rounds, seed=self.seed)
         optional = {"patience": self.patience, "num_classes": self.num_classes}
         given = {name: value for name, value in optional.items() if value is not None}

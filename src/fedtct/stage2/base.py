@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 
 from fedtct.classifier import LinearModel
-from fedtct.errors import Diverged, check_positive, check_whole
+from fedtct.errors import Diverged, check_positive, check_whole, make_plain
 from fedtct.federation import Replies
 from fedtct.history import Checkpoint, Row, State
 from fedtct.least_squares import times
@@ -109,6 +109,7 @@ class IterativeRegression(Stage2):
     correction: ClassVar[str] = "none"
 
     def __post_init__(self) -> None:
+        make_plain(self)
         counts = {"rounds": self.rounds, "steps": self.steps, "evaluate_every": self.evaluate_every}
         check_whole(1, **counts, patience=1 if self.patience is None else self.patience)
         if self.lr != "auto":

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedtct.classifier import LinearModel
-from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole
+from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole, make_plain
 from fedtct.federation import Replies
 from fedtct.history import Checkpoint, Row
 from fedtct.least_squares import RidgePath, Sums
@@ -39,6 +39,7 @@ class Ridge(Stage2):
     noise: float = 0.0
 
     def __post_init__(self) -> None:
+        make_plain(self)
         check_whole(1, d=self.d)
         if isinstance(self.ridge, str) and self.ridge not in ("gcv", "holdout"):
             raise FedtctError(f"ridge must be a positive number, 'gcv' or 'holdout', it is '{self.ridge}'")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fedtct.errors import Diverged, FedtctError, check_whole
+from fedtct.errors import Diverged, FedtctError, check_whole, make_plain
 from fedtct.memory import roomy_empty
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.precision import full_precision
@@ -36,6 +36,7 @@ class TangentFeatures:
     normalize: bool = True
 
     def __post_init__(self) -> None:
+        make_plain(self)
         check_whole(1, p=self.p)
         check_whole(0, seed=self.seed)
 
