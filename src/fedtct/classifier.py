@@ -3,7 +3,7 @@
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, load_file, save
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedtct.data.samples import as_samples
 from fedtct.errors import FedtctError
 from fedtct.federation import pick_device
 from fedtct.files import replacing
 from fedtct.history import History
-from fedtct.models import Model, NetworkSpec, Weights, build_own
+from fedtct.models import Model, Network, NetworkSpec, Weights
 from fedtct.tangent import Normaliser, Recipe, TangentMap
 from fedtct.tasks import Answers, Names, Regression
 
@@ -26,6 +26,7 @@ BATCH = 500
 MODEL_FILE = "model.safetensors"  # of a folder with a model
 EARLIER_RECORD = "model.json"  # beside it in folders of earlier versions, whose file has no record
 METADATA = "fedtct"  # where a file has its record
+FIXED = "fixed/"  # before the names of buffers that are no weights
 
 
 class Classifier(ABC):
@@ -40,6 +41,7 @@ class Classifier(ABC):
 
     kind: str
     spec: NetworkSpec
+    network: Network
     device: torch.device
     temperature: float | None  # of probabilities, fitted to what silos hold out
     on_batch: Callable[[int, int], None] | None = None  # told how many samples of how many are done
@@ -147,7 +149,8 @@ class Classifier(ABC):
         return rebuild(record, tensors, model, device)
 
     def _plain_tensors(self) -> dict[str, Tensor]:
-        return {name: t.detach().cpu().contiguous() for name, t in self._tensors().items()}
+        fixed = {FIXED + name: buffer for name, buffer in self.network.fixed().items()}
+        return {name: t.detach().cpu().contiguous() for name, t in (self._tensors() | fixed).items()}
 
     @classmethod
     def load(cls, folder: str | Path, model: Model | None = None, device: torch.device | str = "auto") -> Self:
@@ -180,10 +183,10 @@ def rebuild(
                 f"{where} was made from a model of your own ({record['class']}): give it to load, as model, or to a "
                 "command as --model module:function"
             )
-        if model is not None and not isinstance(model, str | nn.Module):
-            model = build_own(model, tuple(record["inputs"]["shape"]), record["num_classes"])
-        spec = NetworkSpec.from_record(record, model)
-        return kinds[record["kind"]]._from(spec, tensors, record, pick_device(device))
+        fixed = {name.removeprefix(FIXED): t for name, t in tensors.items() if name.startswith(FIXED)}
+        learnt = {name: t for name, t in tensors.items() if not name.startswith(FIXED)}
+        spec = replace(NetworkSpec.from_record(record, model), fixed=fixed)
+        return kinds[record["kind"]]._from(spec, learnt, record, pick_device(device))
     except (KeyError, TypeError, AttributeError) as error:  # something is missing, or of a kind not known here
         raise FedtctError(f"{where} is damaged, or of another version of fedtct", error) from error
 
@@ -252,6 +255,7 @@ class TangentClassifier(Classifier):
     ) -> None:
         self.spec, self.recipe, self.linear, self.device, self.temperature = spec, recipe, linear, device, temperature
         self.tangents = TangentMap(spec, recipe, device)
+        self.network = self.tangents.network
         self._normaliser = Normaliser(*(t.to(device) for t in linear.normaliser))
         self._w = linear.w.to(device)
 

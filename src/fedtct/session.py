@@ -79,13 +79,14 @@ class Session:
         agreed = _agree(federation, journal, num_classes, private)
         if not isinstance(model, str | nn.Module):
             model = build_own(model, agreed.inputs.shape, agreed.outputs, seed)
-        spec = NetworkSpec(
-            model, agreed.inputs, agreed.outputs, head, stem_of(state) if state else "small", agreed.task
-        )
-        federation.use(spec)
+        stem = stem_of(state) if state else "small"
+        spec = NetworkSpec(model, agreed.inputs, agreed.outputs, head, stem, agreed.task, seed)
         device = federation.device if isinstance(federation, LocalFederation) else torch.device("cpu")
         precision = federation.precision if isinstance(federation, LocalFederation) else None
-        network = spec.build(device, seed=seed, state=state, precision=precision, channels_last=True)
+        network = spec.build(device, state=state, precision=precision, channels_last=True)
+        if state is not None:  # it may hold other buffers than those that the model's constructor drew
+            spec = replace(spec, fixed=network.fixed())
+        federation.use(spec)
         if agreed.inputs.dtype != torch.int64:  # which tokens there are, only silos know: they try the model themselves
             try_model(network, agreed.outputs, agreed.inputs.examples(2))
         session = cls(federation, spec, network, journal, None, agreed.held_out, private, agreed.silos)

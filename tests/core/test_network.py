@@ -84,7 +84,7 @@ def test_the_head_is_the_last_linear_layer_or_the_named_one(spec, network):
 def test_building_neither_uses_nor_moves_torchs_own_generator():
     def draw(seed):
         torch.manual_seed(seed)
-        built = NetworkSpec("mlp", InputSpec((3,), torch.float32), 2).build(seed=7)
+        built = NetworkSpec("mlp", InputSpec((3,), torch.float32), 2, seed=7).build()
         return built.weights().parameters, torch.rand(1), torch.manual_seed(seed) and torch.rand(1)
 
     (one, after, untouched), (other, _, _) = draw(1), draw(2)

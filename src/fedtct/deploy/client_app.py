@@ -35,7 +35,7 @@ from fedtct.federation.wire import (
     unseal,
 )
 from fedtct.importing import import_function
-from fedtct.models import NetworkSpec, build_own
+from fedtct.models import NetworkSpec
 from fedtct.silo import Message, Silo
 
 log = logging.getLogger(__name__)
@@ -143,10 +143,8 @@ def respond(seat: Seat, envelope: Envelope, message: Message) -> Message:
 
 def _network(record: dict[str, Any]) -> NetworkSpec:
     """The network that a question is about; a model of the federation's own is made by code that came with the run."""
-    if not record[OWN_MODEL]:
-        return NetworkSpec.from_record(record)
-    build = import_function(record[OWN_MODEL], Path.cwd())
-    return NetworkSpec.from_record(record, build_own(build, tuple(record["inputs"]["shape"]), record["num_classes"]))
+    build = import_function(record[OWN_MODEL], Path.cwd()) if record[OWN_MODEL] else None
+    return NetworkSpec.from_record(record, build)
 
 
 def _secret(seat: Seat, envelope: Envelope) -> str:

@@ -6,8 +6,8 @@ vector it is written as such, and a step of SGD is two operations whatever the n
 
 import contextlib
 import copy
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -19,8 +19,10 @@ from fedtct.data.tables import TableCode, is_table
 from fedtct.errors import FedtctError
 from fedtct.memory import keep_freed_memory
 from fedtct.models.pretrained import StateDict, load_state_dict
-from fedtct.models.registry import build_module
+from fedtct.models.registry import Model, build_module, build_own
 from fedtct.tasks import UNNAMED, Answers, Classification, Task, task_from
+
+BATCH_COUNT = "num_batches_tracked"  # BatchNorm's counter, which says nothing about the network
 
 
 class Weights(NamedTuple):
@@ -95,15 +97,18 @@ class NetworkSpec:
     head: str | None = None
     stem: str = "small"
     task: Task = UNNAMED
+    seed: int = 0  # that what a constructor draws is drawn from
+    fixed: Mapping[str, Tensor] = field(default_factory=dict, compare=False)  # as Network.fixed told them
 
     def encode(self, x: Any, y: Answers, whose: str) -> tuple[Tensor, Tensor]:
         """Samples and what is to be learnt of them, as networks and losses take them."""
         return self.inputs.encode(x, whose), self.task.encode(y, self.num_classes, whose)
 
     def record(self) -> dict[str, Any]:
-        """Plain values, for JSON; of a model that is no name, only its class is told."""
+        """Plain values, for JSON; of a model that is no name, only its class is told, and the seed it was made with."""
         named = isinstance(self.model, str)
-        return {
+        own = {} if named else {"seed": self.seed}
+        return own | {
             "model": self.model if named else None,
             "class": None if named else type(self.model).__name__,
             "num_classes": self.num_classes,
@@ -114,34 +119,37 @@ class NetworkSpec:
         }
 
     @classmethod
-    def from_record(cls, record: dict[str, Any], model: str | nn.Module | None = None) -> "NetworkSpec":
-        """What ``record`` told; ``model`` stands in for one that is no name."""
+    def from_record(cls, record: dict[str, Any], model: Model | None = None) -> "NetworkSpec":
+        """What ``record`` told; ``model``, or what that function makes, stands in for one that is no name."""
+        inputs, outputs, seed = InputSpec.from_record(record["inputs"]), record["num_classes"], record.get("seed", 0)
+        if model is not None and not isinstance(model, str | nn.Module):
+            model = build_own(model, inputs.shape, outputs, seed)
         return cls(
             model if model is not None else record["model"],
-            InputSpec.from_record(record["inputs"]),
-            record["num_classes"],
+            inputs,
+            outputs,
             record["head"],
             record["stem"],
             task_from(record["task"]) if "task" in record else UNNAMED,
+            seed,
         )
 
     def build(
         self,
         device: torch.device | str = "cpu",
         *,
-        seed: int = 0,
         state: StateDict | None = None,
         precision: torch.dtype | None = None,
         channels_last: bool = False,
     ) -> "Network":
-        """The network on a device, with weights from ``state``, else its own, else drawn from ``seed``.
+        """The network on a device, with weights from ``state``, else its own, else drawn from the seed.
 
         ``channels_last`` is granted where the module can take it; convolutions are then faster.
         """
         if isinstance(self.model, nn.Module):
             module = copy.deepcopy(self.model)
         else:
-            module = build_module(self.model, self.inputs.shape, self.num_classes, seed=seed, stem=self.stem)
+            module = build_module(self.model, self.inputs.shape, self.num_classes, seed=self.seed, stem=self.stem)
         head = find_head(module, self.head)
         outputs = head_size(module, head)
         if outputs != self.num_classes:
@@ -150,6 +158,7 @@ class NetworkSpec:
             raise FedtctError(f"the model's head '{head}' has {outputs} outputs, {wanted}")
         if state is not None:
             load_state_dict(module, state, head)
+        _fix(module, self.fixed)
         network = Network(module, head, self.inputs, device, precision=precision, channels_last=channels_last)
         if network.channels_last and isinstance(self.model, nn.Module) and not _takes_a_sample(network):
             network = Network(module, head, self.inputs, device, precision=precision)
@@ -191,8 +200,9 @@ class Network:
             parameter.data, parameter.grad = w, g
         buffers = [b for b in self.module.buffers() if b.is_floating_point()]
         self.buffers = _flatten(buffers, self.device)
-        # Counters, such as BatchNorm's of batches: they do not travel, so every training begins with them as they were.
-        self._counters = [(b, b.clone()) for b in self.module.buffers() if not b.is_floating_point()]
+        # Counters and what a constructor drew: they do not travel, so every training begins with them as they were.
+        others = {name: b for name, b in self.module.named_buffers() if not b.is_floating_point()}
+        self._fixed = {name: (buffer, buffer.clone()) for name, buffer in others.items()}
         for buffer, piece in zip(buffers, self.buffers.split([b.numel() for b in buffers] or [0]), strict=False):
             buffer.data = piece.view(buffer.shape)
 
@@ -223,8 +233,8 @@ class Network:
             raise FedtctError(f"these weights do not fit the model: (parameters, buffers) are {sizes}, not {own}")
         self.parameters.copy_(self.to_memory(weights.parameters.to(self.device)))
         self.buffers.copy_(weights.buffers)
-        for counter, first in self._counters:
-            counter.copy_(first)
+        for buffer, first in self._fixed.values():
+            buffer.copy_(first)
 
     def weights(self) -> Weights:
         """A copy of the present weights."""
@@ -232,6 +242,11 @@ class Network:
             return Weights(self.parameters.clone(), self.buffers.clone())
         flat = torch.cat([view.reshape(-1) for view in self.views(self.parameters)])
         return Weights(flat, self.buffers.clone())
+
+    def fixed(self) -> dict[str, Tensor]:
+        """The buffers that are no weights, such as a permutation that the constructor drew; complex ones as pairs."""
+        kept = {name: first for name, (_, first) in self._fixed.items() if not name.endswith(BATCH_COUNT)}
+        return {name: torch.view_as_real(b) if b.is_complex() else b for name, b in kept.items()}
 
     def views(self, flat: Tensor) -> list[Tensor]:
         """A vector that lies in memory as the parameters do, as tensors of the parameters' shapes."""
@@ -330,6 +345,18 @@ def find_head(module: nn.Module, name: str | None = None) -> str:
     if not layers:
         raise FedtctError("the model has no nn.Linear to serve as its head: give it one as its last layer")
     return name if name is not None else list(layers)[-1]
+
+
+def _fix(module: nn.Module, fixed: Mapping[str, Tensor]) -> None:
+    """Give a module the buffers that ``Network.fixed`` told."""
+    buffers = dict(module.named_buffers())
+    for name, value in fixed.items():
+        own = buffers.get(name, torch.empty(0))
+        like = torch.view_as_real(own) if own.is_complex() else own
+        if (like.shape, like.dtype) != (value.shape, value.dtype):
+            raise FedtctError(f"the saved buffer '{name}' does not fit the model: it is not the one that was trained")
+        value = value.to(own.device, copy=True)
+        own.data = torch.view_as_complex(value) if own.is_complex() else value
 
 
 def _flatten(tensors: Sequence[Tensor], device: torch.device) -> Tensor:
