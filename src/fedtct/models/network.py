@@ -162,6 +162,7 @@ class NetworkSpec:
         network = Network(module, head, self.inputs, device, precision=precision, channels_last=channels_last)
         if network.channels_last and isinstance(self.model, nn.Module) and not _takes_a_sample(network):
             network = Network(module, head, self.inputs, device, precision=precision)
+        network.copies_inputs = isinstance(self.model, nn.Module) and _writes_to_samples(network)
         return network
 
 
@@ -171,6 +172,8 @@ class Network:
     ``precision`` is that of the forward pass, if it is another than the parameters'. With ``channels_last`` the
     convolutions' weights lie in memory as the fast kernels want them; weights that come and go do not show it.
     """
+
+    copies_inputs = False  # for a module that writes to what it is given: samples are their owner's
 
     def __init__(
         self,
@@ -209,6 +212,8 @@ class Network:
     def __call__(self, x: Tensor) -> Tensor:
         """Logits of raw samples."""
         x = self.prepare(x)
+        if self.copies_inputs:
+            x = x.clone()
         if self.precision is None:
             logits: Tensor = self.module(x)
             return logits
@@ -328,6 +333,21 @@ def _takes_a_sample(network: Network) -> bool:
         except RuntimeError:
             return False
     return True
+
+
+@torch.no_grad()
+def _writes_to_samples(network: Network) -> bool:
+    """Whether the module computes in place on what it is given, as nn.ReLU(inplace=True) does if it comes first.
+
+    Tokens are not tried, since one that the module does not know would end the process on a GPU; copying them is cheap.
+    """
+    if network.inputs.dtype == torch.int64:
+        return True
+    x = network.prepare(network.inputs.examples())
+    before, version = x.clone(), x._version
+    with evaluation_mode(network.module), contextlib.suppress(Exception):  # that it fails is told where it is tried
+        network.module(x)
+    return x._version != version or not torch.equal(x, before)
 
 
 def head_size(module: nn.Module, name: str | None = None) -> int:
