@@ -161,6 +161,12 @@ def test_classes_that_no_silo_holds_are_classes_all_the_same():
         FedAvg("linear", num_classes=2, rounds=1).fit([Silo(X, Y)])
 
 
+@pytest.mark.parametrize("model", [nn.Linear(4, 5), lambda shape, outputs: nn.Linear(4, 5)])
+def test_a_model_with_another_number_of_outputs_than_was_asked_for(model):
+    with pytest.raises(FedtctError, match=r"head '' has 5 outputs"):
+        FedAvg(model, num_classes=3, rounds=1).fit([Silo(X, Y)])
+
+
 def test_images_too_small_for_simple_cnn():
     assert_refused("at least 16×16 pixels, these are 8×8", [Silo(IMAGES, Y)], "simple-cnn")
 
