@@ -1,10 +1,13 @@
 """Bad input is refused with a FedtctError that says what is wrong, before any training."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
 from core_helpers import skewed_data, tct, tiny_net
 from torch import nn
+from torch.nn.utils import prune
 
 from fedtct import (
     TCT,
@@ -146,6 +149,73 @@ class Sequences(nn.Module):
 )
 def test_models_that_do_not_fit_the_data(model, message):
     assert_refused(message, [Silo(X, Y)], model)
+
+
+class WithoutGradient(nn.Linear):
+    @torch.no_grad()
+    def forward(self, x):
+        return super().forward(x)
+
+
+class Locked(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 3)
+        self.lock = threading.Lock()
+
+
+class TwoHeads(nn.Linear):
+    """As networks with auxiliary heads, it gives two outputs in training."""
+
+    def forward(self, x):
+        logits = super().forward(x)
+        return (logits, logits) if self.training else logits
+
+
+def pruned():
+    return prune.l1_unstructured(nn.Linear(4, 3), "weight", 0.5)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: tiny_net().requires_grad_(False), "nothing to train: trainable is 'all', and all of that is frozen"),
+        (lambda: WithoutGradient(4, 3), r"has no gradient: its forward must not use torch\.no_grad"),
+        (Locked, "the model cannot be copied: TypeError: cannot pickle"),
+        (lambda: TwoHeads(4, 3), r"in training mode the model gives tuple for two samples, not \(2, 3\)"),
+        (lambda: nn.utils.weight_norm(nn.Linear(4, 3)), r"cannot be copied: .*with torch\.nn\.utils\.parametrizations"),
+        (pruned, r"cannot be copied: .*prune\.remove"),
+    ],
+    ids=["frozen", "no gradient", "locked", "two heads", "weight_norm", "pruned"],
+)
+def test_models_that_cannot_be_trained(make, message):
+    assert_refused(message, [Silo(X, Y)], make())
+
+
+def test_where_nothing_is_trained_a_frozen_model_will_do():
+    frozen = tiny_net().requires_grad_(False)
+    assert tct(frozen, Ridge(d=5)).fit([Silo(X, Y)]).model.scores(X).shape == (20, 3)
+    frozen[0].requires_grad_(True)
+    with pytest.raises(FedtctError, match="trainable is 'last-layer'"):
+        FedAvg(frozen, trainable="last-layer").fit([Silo(X, Y)])
+
+
+def test_a_trial_leaves_no_trace():
+    """Neither in running statistics nor in torch's generator."""
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(), nn.Linear(6, 3))
+    torch.manual_seed(0)
+    session = FedAvg(model).open([Silo(X, Y)], model, None, None)
+    assert torch.equal(torch.rand(1), torch.manual_seed(0) and torch.rand(1))
+    assert torch.equal(session.network.weights().buffers, torch.cat([model[1].running_mean, model[1].running_var]))
+
+
+def test_a_model_in_parallel_has_no_tangent_features():
+    model = nn.DataParallel(tiny_net())
+    federation, asked = LocalFederation([Silo(X, Y)]), []
+    federation.on_reply = lambda question, *_: asked.append(question)
+    with pytest.raises(FedtctError, match=r"give the model that is in it, model\.module"):
+        tct(model, Ridge(d=5), stage1=FedAvg(rounds=1)).fit(federation)
+    assert asked == ["describe"]
 
 
 def test_labels_beyond_the_models_head():

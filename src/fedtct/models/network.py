@@ -147,7 +147,7 @@ class NetworkSpec:
         ``channels_last`` is granted where the module can take it; convolutions are then faster.
         """
         if isinstance(self.model, nn.Module):
-            module = copy.deepcopy(self.model)
+            module = _copied(self.model)
         else:
             module = build_module(self.model, self.inputs.shape, self.num_classes, seed=self.seed, stem=self.stem)
         head = find_head(module, self.head)
@@ -365,6 +365,18 @@ def find_head(module: nn.Module, name: str | None = None) -> str:
     if not layers:
         raise FedtctError("the model has no nn.Linear to serve as its head: give it one as its last layer")
     return name if name is not None else list(layers)[-1]
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except RuntimeError as error:  # of a tensor that is computed from parameters: torch's advice is a link
+        raise FedtctError(
+            "the model cannot be copied: remove its weight_norm or pruning (remove_weight_norm, prune.remove), or make "
+            "it with torch.nn.utils.parametrizations"
+        ) from error
+    except Exception as error:
+        raise FedtctError("the model cannot be copied", error) from error
 
 
 def _fix(module: nn.Module, fixed: Mapping[str, Tensor]) -> None:
