@@ -17,6 +17,7 @@ from fedtct.errors import FedtctError
 from fedtct.federation import Federation, LocalFederation, Replies
 from fedtct.history import Checkpoint, Finding, Journal, Row, State
 from fedtct.models import Model, Network, NetworkSpec, build_own, find_head, head_size
+from fedtct.models.network import other_heads
 from fedtct.models.pretrained import read_state_dict, stem_of
 from fedtct.models.trial import try_model, try_tokens
 from fedtct.silo import Silo
@@ -120,7 +121,9 @@ def _outputs(model: nn.Module, head: str | None, num_classes: int | None) -> int
     outputs = head_size(model, head)
     if num_classes not in (None, outputs):
         name = find_head(model, head)
-        raise FedtctError(f"num_classes is {num_classes}, but the model's head '{name}' has {outputs} outputs")
+        raise FedtctError(
+            f"num_classes is {num_classes}, but the model's head '{name}' has {outputs} outputs{other_heads(model)}"
+        )
     return outputs
 
 

@@ -237,6 +237,56 @@ def test_a_model_with_another_number_of_outputs_than_was_asked_for(model):
         FedAvg(model, num_classes=3, rounds=1).fit([Silo(X, Y)])
 
 
+class HeadFirst(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.classifier, self.body = nn.Linear(8, 3), nn.Linear(4, 8)
+
+    def forward(self, x):
+        return self.classifier(torch.relu(self.body(x)))
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "options"),
+    [
+        (HeadFirst(), Y, {}),
+        (HeadFirst(), Y, {"num_classes": 3}),
+        (HeadFirst(), [f"class {label}" for label in Y], {}),
+        (lambda shape, outputs: HeadFirst(), Y, {}),
+    ],
+    ids=["labels", "num_classes", "names", "function"],
+)
+def test_a_head_that_is_not_defined_last_must_be_named(model, y, options):
+    advice = r"head 'body'.*if its head is another layer, define that last, or name it with head="
+    with pytest.raises(FedtctError, match=advice):
+        FedAvg(model, rounds=1, **options).fit([Silo(X, y)])
+    FedAvg(model, rounds=1, head="classifier", **options).fit([Silo(X, y)])
+
+
+class TwoPrecisions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 8).double(), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.body(x.double()).float())
+
+
+class PreciseBuffer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.head = nn.BatchNorm1d(4), nn.Linear(4, 3)
+        self.register_buffer("scale", torch.ones(4, dtype=torch.float64))
+
+    def forward(self, x):
+        return self.head((self.norm(x).double() * self.scale).float())
+
+
+@pytest.mark.parametrize("model", [TwoPrecisions(), PreciseBuffer()])
+def test_a_model_of_two_precisions(model):
+    assert_refused(r"parameters and buffers of torch\.float32 and torch\.float64: make all one", [Silo(X, Y)], model)
+
+
 def test_images_too_small_for_simple_cnn():
     assert_refused("at least 16×16 pixels, these are 8×8", [Silo(IMAGES, Y)], "simple-cnn")
 

@@ -155,7 +155,7 @@ class NetworkSpec:
         if outputs != self.num_classes:
             classes = isinstance(self.task, Classification)
             wanted = f"the silos have {self.num_classes} classes" if classes else "a regression needs 1"
-            raise FedtctError(f"the model's head '{head}' has {outputs} outputs, {wanted}")
+            raise FedtctError(f"the model's head '{head}' has {outputs} outputs, {wanted}{other_heads(module)}")
         if state is not None:
             load_state_dict(module, state, head)
         _fix(module, self.fixed)
@@ -194,6 +194,7 @@ class Network:
         self._set_pixel_scale()
         tensors = list(self.module.parameters())
         self.shapes = [p.shape for p in tensors]
+        dtypes = {p.dtype for p in tensors}
         self.precision = precision
         self.channels_last = channels_last and any(len(shape) == 4 for shape in self.shapes)
         self._frozen = [p for p in tensors if not p.requires_grad]  # by whoever made the module
@@ -202,6 +203,7 @@ class Network:
         for parameter, w, g in zip(tensors, self.views(self.parameters), self.views(self.gradient), strict=True):
             parameter.data, parameter.grad = w, g
         buffers = [b for b in self.module.buffers() if b.is_floating_point()]
+        self.dtypes = dtypes | {b.dtype for b in buffers}  # before each vector has one
         self.buffers = _flatten(buffers, self.device)
         # Counters and what a constructor drew: they do not travel, so every training begins with them as they were.
         others = {name: b for name, b in self.module.named_buffers() if not b.is_floating_point()}
@@ -365,6 +367,12 @@ def find_head(module: nn.Module, name: str | None = None) -> str:
     if not layers:
         raise FedtctError("the model has no nn.Linear to serve as its head: give it one as its last layer")
     return name if name is not None else list(layers)[-1]
+
+
+def other_heads(module: nn.Module) -> str:
+    """What to do if the head that was found is not the head; nothing, if there is no other layer to be it."""
+    layers = sum(isinstance(layer, nn.Linear) for layer in module.modules())
+    return "; if its head is another layer, define that last, or name it with head=" if layers > 1 else ""
 
 
 def _copied(module: nn.Module) -> nn.Module:

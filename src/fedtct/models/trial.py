@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedtct.errors import FedtctError
-from fedtct.models.network import Network, NetworkSpec
+from fedtct.models.network import Network, NetworkSpec, other_heads
 from fedtct.seeds import seeded
 
 MIXED, MIXED_IN_HALF = 1e-3, 0.05  # relative differences that are no rounding errors, in single and half precision
@@ -20,10 +20,18 @@ def try_model(network: Network, outputs: int, samples: Tensor, whose: str = "") 
         try:
             given: object = network(sample)
         except Exception as error:
+            if len(network.dtypes) > 1:
+                names = " and ".join(sorted(map(str, network.dtypes)))
+                raise FedtctError(
+                    f"the model has parameters and buffers of {names}: make all one, with float()"
+                ) from error
             kind, span = _in_words(samples)
             raise FedtctError(f"{whose}the model cannot take {kind}", error, span) from error
         if (what := _shape_of(given)) != (1, outputs):
-            raise FedtctError(f"the model gives {what} for one sample, not (1, {outputs}): a number for each output")
+            raise FedtctError(
+                f"the model gives {what} for one sample, not (1, {outputs}): a number for each output of its head "
+                f"'{network.head}'{other_heads(network.module)}"
+            )
     _try_pair(network, samples)
 
 
