@@ -64,7 +64,7 @@ class _FederatedTangent(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
         self.holdout = holdout
         self.random_state = random_state
 
-    def _fit(self, x: NDArray[Any], y: NDArray[Any], silos: Any) -> None:
+    def _fit(self, x: NDArray[Any], y: NDArray[Any], silos: Any, num_classes: int | None = None) -> None:
         """Train across the silos that samples belong to."""
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         parts = self._deal(y, silos, seed)
@@ -74,6 +74,7 @@ class _FederatedTangent(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
             local_epochs=self.local_epochs,
             batch_size=self.batch_size,
             lr=self.lr,
+            num_classes=num_classes,
             seed=seed,
         )
         method = TCT(self.model, stage1, TangentFeatures(seed=seed), Ridge(d=self.d, ridge=self.ridge))
@@ -131,7 +132,7 @@ class FederatedTangentClassifier(ClassifierMixin, _FederatedTangent):  # type: i
         self.classes_, labels = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
             raise FedtctError(f"all {len(y)} samples are of one class: there is nothing to learn")
-        self._fit(x, labels, silos)
+        self._fit(x, labels, silos, len(self.classes_))
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:

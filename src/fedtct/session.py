@@ -16,7 +16,8 @@ from fedtct.data.samples import as_samples
 from fedtct.errors import FedtctError
 from fedtct.federation import Federation, LocalFederation, Replies
 from fedtct.history import Checkpoint, Finding, Journal, Row, State
-from fedtct.models import Model, Network, NetworkSpec, build_own, head_size
+from fedtct.models import Model, Network, NetworkSpec, build_own, find_head, head_size
+from fedtct.models.network import other_heads
 from fedtct.models.pretrained import read_state_dict, stem_of
 from fedtct.models.trial import try_model, try_tokens
 from fedtct.silo import Silo
@@ -74,7 +75,7 @@ class Session:
                 raise FedtctError("Centralized needs all data in one process: give it silos, not a federation")
             federation = federation.pooled()
         if isinstance(model, nn.Module):
-            num_classes = head_size(model, head)
+            num_classes = _outputs(model, head, num_classes)
         journal = journal or Journal()
         agreed = _agree(federation, journal, num_classes, private)
         if not isinstance(model, str | nn.Module):
@@ -113,6 +114,17 @@ class Session:
         if x.dtype == torch.int64:
             try_tokens(self.spec, self.network, x, "the test data")
         return Test(x.to(self.network.device), y.to(self.network.device))
+
+
+def _outputs(model: nn.Module, head: str | None, num_classes: int | None) -> int:
+    """How many outputs a module has; refused if another number of classes was asked for."""
+    outputs = head_size(model, head)
+    if num_classes not in (None, outputs):
+        name = find_head(model, head)
+        raise FedtctError(
+            f"num_classes is {num_classes}, but the model's head '{name}' has {outputs} outputs{other_heads(model)}"
+        )
+    return outputs
 
 
 def _agree(federation: Federation, journal: Journal, num_classes: int | None, private: bool) -> Agreement:

@@ -39,6 +39,26 @@ class Own(nn.Module):
         return self.head(self.other(torch.relu(self.norm(self.conv(x))).mean((2, 3))))
 
 
+class Drawing(nn.Module):
+    """Draws a permutation, a mask and phases that nobody learns, and projections that are not even buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("order", torch.randperm(256))
+        self.register_buffer("mask", torch.rand(256) > 0.5, persistent=False)
+        self.register_buffer("phases", torch.randn(256, dtype=torch.complex128))
+        self.projections = torch.randn(256, 8)
+        self.norm, self.head = nn.BatchNorm1d(8), nn.Linear(8, CLASSES)
+
+    def forward(self, x):
+        x = x.flatten(1)[:, self.order] * self.mask
+        return self.head(self.norm((x * self.phases).real.float() @ self.projections))
+
+
+def drawing(shape, outputs):
+    return Drawing()
+
+
 def images(kind: torch.dtype = torch.uint8, n: int = 30) -> torch.Tensor:
     draws = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (n, *SHAPE), generator=draws, dtype=torch.uint8)
@@ -224,3 +244,56 @@ def test_another_module_than_the_saved_one_is_refused(maker, tmp_path):
     another = nn.Sequential(OrderedDict(flat=nn.Flatten(), head=nn.Linear(256, CLASSES)))
     with pytest.raises(FedtctError, match="do not fit"):
         Classifier.load(tmp_path, model=another)
+
+
+@pytest.mark.parametrize("maker", [network_model, tangent_model])
+def test_what_a_function_draws_is_drawn_again_by_the_seed_of_the_run(maker, tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "TRAIN", replace(TRAIN, seed=3))
+    model = maker(drawing)
+    model.save(tmp_path)
+    for _ in range(2):  # also if what was loaded is saved
+        loaded = Classifier.load(tmp_path, model=drawing)
+        assert torch.equal(loaded.scores(images()), model.scores(images()))
+        loaded.save(tmp_path)
+
+
+@pytest.mark.parametrize("maker", [network_model, tangent_model])
+def test_buffers_that_are_no_weights_are_saved_and_take_the_place_of_a_modules_own(maker, tmp_path):
+    model, other = maker(Drawing()), Drawing()
+    other.projections = model.spec.model.projections
+    model.save(tmp_path)
+    before = other.order.clone()
+    assert torch.equal(Classifier.load(tmp_path, model=other).scores(images()), model.scores(images()))
+    assert torch.equal(other.order, before)
+    assert {n for n in load_file(tmp_path / "model.safetensors") if "/" in n} == {
+        "fixed/mask",
+        "fixed/order",
+        "fixed/phases",
+    }
+
+
+def test_other_buffers_than_the_saved_ones_are_refused(tmp_path):
+    network_model(Drawing()).save(tmp_path)
+    other = Drawing()
+    other.order = other.order[:100]
+    with pytest.raises(FedtctError, match="the saved buffer 'order' does not fit the model"):
+        Classifier.load(tmp_path, model=other)
+
+
+def test_a_model_that_an_earlier_version_saved_without_seed_and_buffers_was_drawn_from_zero(tmp_path):
+    model = network_model(drawing)
+    record = save_as_earlier_versions(model, tmp_path)
+    del record["seed"]
+    (tmp_path / "model.json").write_text(json.dumps(record))
+    tensors = load_file(tmp_path / "model.safetensors")
+    save_file({n: tensors[n] for n in ("parameters", "buffers")}, tmp_path / "model.safetensors")
+    assert torch.equal(Classifier.load(tmp_path, model=drawing).scores(images()), model.scores(images()))
+
+
+def test_buffers_in_starting_weights_are_those_of_all(tmp_path):
+    first, other = Drawing(), Drawing()
+    other.projections, other.mask = first.projections, first.mask  # what a state dict does not hold
+    torch.save(first.state_dict(), tmp_path / "start.pt")
+    train = replace(TRAIN, init_weights=tmp_path / "start.pt", rounds=0)
+    models = [replace(train, model=module).fit(silos()).model for module in (first, other)]
+    assert torch.equal(*(model.scores(images()) for model in models))

@@ -75,6 +75,7 @@ def test_what_is_refused():
         ({"split": "by-hand"}, {}, "unknown split"),
         ({"model": "vgg"}, {}, "unknown model 'vgg'"),
         ({"rounds": -1}, {}, "rounds must not be negative"),
+        ({"model": nn.Linear(4, 5)}, {}, "num_classes is 3, but the model's head '' has 5 outputs"),
     ]:
         with pytest.raises(ValueError, match=message):
             FederatedTangentClassifier(**QUICK | options).fit(X, Y, **fit)

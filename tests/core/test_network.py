@@ -1,11 +1,14 @@
 """A network's flat weights are its module's, however they lie in memory."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
-from core_helpers import flat
+from core_helpers import flat, pooled, skewed_data, tct
 from torch import nn
 
+from fedtct import FedAvg, Ridge, Silo, tangent_features
 from fedtct.models import InputSpec, NetworkSpec, Weights
 from fedtct.models.pretrained import read_state_dict, write_state_dict
 
@@ -84,7 +87,7 @@ def test_the_head_is_the_last_linear_layer_or_the_named_one(spec, network):
 def test_building_neither_uses_nor_moves_torchs_own_generator():
     def draw(seed):
         torch.manual_seed(seed)
-        built = NetworkSpec("mlp", InputSpec((3,), torch.float32), 2).build(seed=7)
+        built = NetworkSpec("mlp", InputSpec((3,), torch.float32), 2, seed=7).build()
         return built.weights().parameters, torch.rand(1), torch.manual_seed(seed) and torch.rand(1)
 
     (one, after, untouched), (other, _, _) = draw(1), draw(2)
@@ -148,3 +151,64 @@ def test_a_state_dict_written_is_read_again(network, tmp_path):
     state = read_state_dict(tmp_path / "state.safetensors")
     assert state.keys() == network.module.state_dict().keys()
     assert all(torch.equal(state[name], value) for name, value in network.module.state_dict().items())
+
+
+class InPlace(nn.Module):
+    """Normalises its samples; in place, as it may do with tensors of its own."""
+
+    def __init__(self, in_place):
+        super().__init__()
+        self.in_place, self.inner, self.head = in_place, nn.Linear(4, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        x = x.sub_(1).div_(2) if self.in_place else (x - 1) / 2
+        return self.head(torch.tanh(self.inner(x)))
+
+
+def first_relu(in_place):
+    return nn.Sequential(nn.ReLU(inplace=in_place), nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+
+
+@pytest.mark.parametrize("make", [InPlace, first_relu])
+@pytest.mark.parametrize("method", [FedAvg(rounds=2), tct(None, Ridge(d=10), stage1=FedAvg(rounds=2))])
+def test_samples_stay_as_they_are_whatever_a_module_does_to_its_input(make, method):
+    data, models = skewed_data(), []
+    x, y = pooled(data)
+    given = [part.clone() for part, _ in data]
+    for in_place in (False, True):
+        torch.manual_seed(0)
+        fit = replace(method, model=make(in_place)).fit([Silo(*part, holdout=0.2) for part in data], test=(x, y))
+        models.append(fit.model)
+        assert fit.model.score(x, y) == fit.history[-1].test_accuracy
+    assert torch.equal(*(model.scores(x) for model in models))
+    assert all(torch.equal(now, before) for (now, _), before in zip(data, given, strict=True))
+    assert torch.equal(x, torch.cat(given))
+
+
+@pytest.mark.parametrize("way", ["layers", "func", "loop", "auto"])
+@pytest.mark.parametrize("make", [InPlace, first_relu])
+def test_tangent_features_leave_samples_as_they_are(make, way):
+    x, coordinates = torch.randn(5, 4), torch.arange(20)
+    before, features = x.clone(), []
+    for in_place in (False, True):
+        torch.manual_seed(0)
+        features.append(tangent_features(make(in_place), x, coordinates, method=way))
+    assert torch.equal(x, before)
+    assert torch.equal(*features)
+
+
+def test_tokens_stay_as_they_are():
+    model = nn.Sequential(Clamping(), nn.Embedding(5, 4), nn.Flatten(), nn.Linear(8, 2))
+    tokens = torch.tensor([[0, 7], [9, 1]])
+    network = NetworkSpec(model, InputSpec((2,), torch.int64), 2).build()
+    network(tokens)
+    assert tokens.max() == 9
+
+
+class Clamping(nn.Module):
+    def forward(self, x):
+        return x.clamp_(max=4)
+
+
+def test_the_usual_module_is_given_samples_without_a_copy(spec):
+    assert not spec.build().copies_inputs

@@ -134,3 +134,23 @@ def test_a_model_of_ones_own_is_made_on_every_machine_by_the_function_that_is_na
     monkeypatch.chdir(tmp_path)
     method = replace(TCT, model=import_function("their_model:build", tmp_path))
     assert_same(method.fit(local(parts())), method.fit(over(grid, own_model="their_model:build")))
+
+
+def test_what_a_model_of_ones_own_draws_is_the_same_on_every_machine(grid, tmp_path, monkeypatch):
+    (tmp_path / "drawing_model.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "class Drawing(nn.Module):\n"
+        "    def __init__(self, outputs):\n"
+        "        super().__init__()\n"
+        "        self.register_buffer('order', torch.randperm(64))\n"
+        "        self.signs, self.head = torch.randn(64).sign(), nn.Linear(64, outputs)\n"
+        "    def forward(self, x):\n"
+        "        return self.head(x.flatten(1)[:, self.order] * self.signs)\n"
+        "def build(shape, outputs):\n"
+        "    return Drawing(outputs)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    build = import_function("drawing_model:build", tmp_path)
+    method = replace(TCT, model=build, stage1=replace(TCT.stage1, seed=3))
+    assert_same(method.fit(local(parts())), method.fit(over(grid, own_model="drawing_model:build")))

@@ -147,7 +147,7 @@ class NetworkSpec:
         ``channels_last`` is granted where the module can take it; convolutions are then faster.
         """
         if isinstance(self.model, nn.Module):
-            module = copy.deepcopy(self.model)
+            module = _copied(self.model)
         else:
             module = build_module(self.model, self.inputs.shape, self.num_classes, seed=self.seed, stem=self.stem)
         head = find_head(module, self.head)
@@ -155,13 +155,14 @@ class NetworkSpec:
         if outputs != self.num_classes:
             classes = isinstance(self.task, Classification)
             wanted = f"the silos have {self.num_classes} classes" if classes else "a regression needs 1"
-            raise FedtctError(f"the model's head '{head}' has {outputs} outputs, {wanted}")
+            raise FedtctError(f"the model's head '{head}' has {outputs} outputs, {wanted}{other_heads(module)}")
         if state is not None:
             load_state_dict(module, state, head)
         _fix(module, self.fixed)
         network = Network(module, head, self.inputs, device, precision=precision, channels_last=channels_last)
         if network.channels_last and isinstance(self.model, nn.Module) and not _takes_a_sample(network):
             network = Network(module, head, self.inputs, device, precision=precision)
+        network.copies_inputs = isinstance(self.model, nn.Module) and _writes_to_samples(network)
         return network
 
 
@@ -171,6 +172,8 @@ class Network:
     ``precision`` is that of the forward pass, if it is another than the parameters'. With ``channels_last`` the
     convolutions' weights lie in memory as the fast kernels want them; weights that come and go do not show it.
     """
+
+    copies_inputs = False  # for a module that writes to what it is given: samples are their owner's
 
     def __init__(
         self,
@@ -191,6 +194,7 @@ class Network:
         self._set_pixel_scale()
         tensors = list(self.module.parameters())
         self.shapes = [p.shape for p in tensors]
+        dtypes = {p.dtype for p in tensors}
         self.precision = precision
         self.channels_last = channels_last and any(len(shape) == 4 for shape in self.shapes)
         self._frozen = [p for p in tensors if not p.requires_grad]  # by whoever made the module
@@ -199,6 +203,7 @@ class Network:
         for parameter, w, g in zip(tensors, self.views(self.parameters), self.views(self.gradient), strict=True):
             parameter.data, parameter.grad = w, g
         buffers = [b for b in self.module.buffers() if b.is_floating_point()]
+        self.dtypes = dtypes | {b.dtype for b in buffers}  # before each vector has one
         self.buffers = _flatten(buffers, self.device)
         # Counters and what a constructor drew: they do not travel, so every training begins with them as they were.
         others = {name: b for name, b in self.module.named_buffers() if not b.is_floating_point()}
@@ -209,6 +214,8 @@ class Network:
     def __call__(self, x: Tensor) -> Tensor:
         """Logits of raw samples."""
         x = self.prepare(x)
+        if self.copies_inputs:
+            x = x.clone()
         if self.precision is None:
             logits: Tensor = self.module(x)
             return logits
@@ -330,6 +337,21 @@ def _takes_a_sample(network: Network) -> bool:
     return True
 
 
+@torch.no_grad()
+def _writes_to_samples(network: Network) -> bool:
+    """Whether the module computes in place on what it is given, as nn.ReLU(inplace=True) does if it comes first.
+
+    Tokens are not tried, since one that the module does not know would end the process on a GPU; copying them is cheap.
+    """
+    if network.inputs.dtype == torch.int64:
+        return True
+    x = network.prepare(network.inputs.examples())
+    before, version = x.clone(), x._version
+    with evaluation_mode(network.module), contextlib.suppress(Exception):  # that it fails is told where it is tried
+        network.module(x)
+    return x._version != version or not torch.equal(x, before)
+
+
 def head_size(module: nn.Module, name: str | None = None) -> int:
     """How many outputs the head has."""
     head = module.get_submodule(find_head(module, name))
@@ -345,6 +367,24 @@ def find_head(module: nn.Module, name: str | None = None) -> str:
     if not layers:
         raise FedtctError("the model has no nn.Linear to serve as its head: give it one as its last layer")
     return name if name is not None else list(layers)[-1]
+
+
+def other_heads(module: nn.Module) -> str:
+    """What to do if the head that was found is not the head; nothing, if there is no other layer to be it."""
+    layers = sum(isinstance(layer, nn.Linear) for layer in module.modules())
+    return "; if its head is another layer, define that last, or name it with head=" if layers > 1 else ""
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(module)
+    except RuntimeError as error:  # of a tensor that is computed from parameters: torch's advice is a link
+        raise FedtctError(
+            "the model cannot be copied: remove its weight_norm or pruning (remove_weight_norm, prune.remove), or make "
+            "it with torch.nn.utils.parametrizations"
+        ) from error
+    except Exception as error:
+        raise FedtctError("the model cannot be copied", error) from error
 
 
 def _fix(module: nn.Module, fixed: Mapping[str, Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""A model is tried on two samples before any work is done."""
+"""A model is tried on two samples before any work is done, and in training mode if it is to be trained."""
 
 import warnings
 
@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from fedtct.errors import FedtctError
-from fedtct.models.network import Network, NetworkSpec
+from fedtct.models.network import Network, NetworkSpec, other_heads
+from fedtct.seeds import seeded
 
 MIXED, MIXED_IN_HALF = 1e-3, 0.05  # relative differences that are no rounding errors, in single and half precision
 
@@ -19,12 +20,55 @@ def try_model(network: Network, outputs: int, samples: Tensor, whose: str = "") 
         try:
             given: object = network(sample)
         except Exception as error:
+            if len(network.dtypes) > 1:
+                names = " and ".join(sorted(map(str, network.dtypes)))
+                raise FedtctError(
+                    f"the model has parameters and buffers of {names}: make all one, with float()"
+                ) from error
             kind, span = _in_words(samples)
             raise FedtctError(f"{whose}the model cannot take {kind}", error, span) from error
-        what = tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
-        if what != (1, outputs):
-            raise FedtctError(f"the model gives {what} for one sample, not (1, {outputs}): a number for each output")
+        if (what := _shape_of(given)) != (1, outputs):
+            raise FedtctError(
+                f"the model gives {what} for one sample, not (1, {outputs}): a number for each output of its head "
+                f"'{network.head}'{other_heads(network.module)}"
+            )
     _try_pair(network, samples)
+
+
+def try_training(network: Network, trainable: str, outputs: int, samples: Tensor) -> None:
+    """Refuse a model of which nothing would be trained, or whose output has no gradient or fails in training mode."""
+    before = network.weights()
+    network.set_training(trainable)
+    if not network.trainable_slices():
+        raise FedtctError(
+            f"there is nothing to train: trainable is '{trainable}', and all of that is frozen. Unfreeze some of the "
+            "model with requires_grad_(True), or train for no rounds"
+        )
+    try:
+        if samples.dtype != torch.int64:  # which tokens a model knows is not known here
+            _try_step(network, (len(samples), outputs), samples)
+    finally:
+        network.load(before)  # running statistics too
+        network.module.eval()
+
+
+def _try_step(network: Network, shape: tuple[int, int], samples: Tensor) -> None:
+    try:
+        with seeded(0, network.device), torch.enable_grad():
+            given: object = network(samples)
+            if isinstance(given, Tensor) and given.requires_grad:
+                given.sum().backward()
+    except Exception as error:
+        raise FedtctError("the model fails in training mode", error) from error
+    if (what := _shape_of(given)) != shape:
+        raise FedtctError(f"in training mode the model gives {what} for two samples, not {shape}: logits alone")
+    if isinstance(given, Tensor) and not given.requires_grad:
+        raise FedtctError("what the model gives has no gradient: its forward must not use torch.no_grad or detach")
+
+
+def _shape_of(given: object) -> object:
+    """A tensor's shape; of anything else, what it is."""
+    return tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
 
 
 def try_tokens(spec: NetworkSpec, network: Network, x: Tensor, whose: str) -> None:

@@ -14,6 +14,7 @@ from fedtct.errors import FedtctError, check_not_negative, check_positive, check
 from fedtct.federation import Federation, Replies
 from fedtct.history import Journal, State
 from fedtct.models import Model, Network, Weights
+from fedtct.models.trial import try_training
 from fedtct.session import Session, Silos, Stage, check_batches, run_rounds
 from fedtct.silo import Message
 from fedtct.tasks import Score
@@ -158,6 +159,8 @@ class Stage1(ABC):
                 "noise makes meaningless: use GroupNorm, as 'resnet18-gn' does"
             )
         check_augmentation(self.augment, session.spec.inputs.shape)
+        spec = session.spec
+        try_training(session.network, self.trainable, spec.num_classes, spec.inputs.examples(2))
 
     def run(self, session: Session) -> Weights:
         """All rounds; the network's final weights."""

@@ -127,6 +127,8 @@ def check_head(spec: NetworkSpec) -> None:
     """
     if isinstance(spec.model, str):
         return
+    if isinstance(spec.model, nn.DataParallel):
+        raise FedtctError("an nn.DataParallel has no tangent features: give the model that is in it, model.module")
     network = with_fresh_head(spec.build(), seed=0)
     head, seen = network.module.get_submodule(network.head), list[Tensor]()
     head.register_forward_hook(lambda layer, args, output: seen.append(output))

@@ -1,4 +1,7 @@
-"""Per-sample gradients of the first logit at sampled coordinates: the tangent features before normalising."""
+"""Per-sample gradients of the first logit at sampled coordinates: the tangent features before normalising.
+
+Models are given copies of samples, because one may compute in place on what it is given.
+"""
 
 import contextlib
 import copy
@@ -130,7 +133,7 @@ def batch_that_fits(model: nn.Module, sample: Tensor, p: int) -> int:
     hooks = [layer.register_forward_hook(count) for layer in model.modules()]
     try:
         with evaluation_mode(model), torch.no_grad():
-            model(sample)
+            model(sample.clone())
     finally:
         for hook in hooks:
             hook.remove()
@@ -144,7 +147,7 @@ def _one_by_one(model: nn.Module, x: Tensor, result: Tensor, coordinates: Tensor
     known, leaves = (parameters, dict(model.named_buffers())), list(parameters.values())
     with torch.enable_grad(), _no_cudnn_for_recurrence(model):
         for sample, row in zip(x.split(1), result, strict=True):
-            logit = torch.func.functional_call(model, known, (sample,))[0, 0]
+            logit = torch.func.functional_call(model, known, (sample.clone(),))[0, 0]
             gradients = torch.autograd.grad(logit, leaves, allow_unused=True, materialize_grads=True)
             row.copy_(torch.cat([g.reshape(-1) for g in gradients])[coordinates])
 
@@ -155,7 +158,7 @@ def _by_func(model: nn.Module, x: Tensor, result: Tensor, coordinates: Tensor) -
     buffers = dict(model.named_buffers())
 
     def logit(parameters: dict[str, Tensor], sample: Tensor) -> Tensor:
-        output: Tensor = torch.func.functional_call(model, (parameters, buffers), (sample.unsqueeze(0),))
+        output: Tensor = torch.func.functional_call(model, (parameters, buffers), (sample.clone().unsqueeze(0),))
         return output[0, 0]
 
     def row(sample: Tensor) -> Tensor:

@@ -84,6 +84,7 @@ def pieces_of(model: nn.Module, coordinates: Tensor) -> Pieces:
 def by_layers(model: nn.Module, x: Tensor, result: Tensor, pieces: Pieces) -> None:
     """One forward and one backward pass for activation gradients alone; then the rules."""
     uses: list[_Use] = []
+    x = x.clone()
 
     def remember(rule: Rule, layer: nn.Module, args: tuple[Tensor, ...], output: Tensor) -> None:
         uses.append(_Use(rule, layer, dict(layer.named_parameters(recurse=False)), args[0], output))
