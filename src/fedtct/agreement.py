@@ -35,6 +35,7 @@ class Agreement(NamedTuple):
     outputs: int
     silos: Mapping[str, int] = MappingProxyType({})  # how many samples each trains on, in their order
     held_out: bool = False  # every silo holds samples out
+    some_held_out: bool = False  # some silo does
 
     def record(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -43,8 +44,9 @@ class Agreement(NamedTuple):
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "Agreement":
-        """What ``record`` told; earlier versions told more."""
+        """What ``record`` told; earlier versions told more, and less: all silos or none held samples out."""
         inputs, task = InputSpec.from_record(record["inputs"]), task_from(record["task"])
+        record = {"some_held_out": record["held_out"]} | record
         known = {name: record[name] for name in cls._fields}
         return cls(**known | {"inputs": inputs, "task": task})
 

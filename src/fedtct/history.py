@@ -146,7 +146,7 @@ class History(Sequence[Row]):
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that a silo sent and received over the whole run."""
+        """Bytes that a silo sent and received in all rounds: not those of what it told before, nor of ratings after."""
         return sum(row.bytes_up + row.bytes_down for row in self)
 
     def to_pandas(self) -> "pd.DataFrame":

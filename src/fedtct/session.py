@@ -2,8 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,9 +43,8 @@ class Session:
     network: Network  # the server's copy
     journal: Journal
     test: Test | None
-    held_out: bool = False  # every silo holds samples out
+    agreed: Agreement
     private: bool = False  # silos tell nothing about models
-    sizes: Mapping[str, int] = field(default_factory=dict)  # how many samples each silo trains on
 
     @classmethod
     def open(
@@ -90,19 +89,19 @@ class Session:
         federation.use(spec)
         if agreed.inputs.dtype != torch.int64:  # which tokens there are, only silos know: they try the model themselves
             try_model(network, agreed.outputs, agreed.inputs.examples(2))
-        session = cls(federation, spec, network, journal, None, agreed.held_out, private, agreed.silos)
+        session = cls(federation, spec, network, journal, None, agreed, private)
         session.test = session.check_test(test)
         return session
 
     def need_holdout(self, purpose: str) -> None:
         """Refuse a choice that there are no held-out samples for."""
-        if not self.held_out:
+        if not self.agreed.held_out:
             raise FedtctError(f"{purpose} needs held-out samples to judge by: give every silo holdout=0.1, say")
 
     @property
     def calibrates(self) -> bool:
-        """Whether there are classes, and samples that silos hold out and may tell about."""
-        return self.held_out and not self.private and not isinstance(self.spec.task, Regression)
+        """Whether there are classes, and samples that some silos hold out and may tell about."""
+        return self.agreed.some_held_out and not self.private and not isinstance(self.spec.task, Regression)
 
     def check_test(self, test: tuple[Any, Any] | None) -> Test | None:
         """Test data, refused if it does not look like the silos'."""
@@ -142,9 +141,10 @@ def _agree(federation: Federation, journal: Journal, num_classes: int | None, pr
 
 
 def _agree_now(told: Replies, num_classes: int | None, private: bool) -> Agreement:
-    sizes = dict(zip(told.cost.silos, told.values("n"), strict=False))  # data in one place has no silos
+    sizes = dict(zip(told.cost.silos or ["Centralized"], told.values("n"), strict=True))
     agreed = agree(told.messages, num_classes, private, names=told.cost.silos)
-    return agreed._replace(silos=sizes, held_out=all(told.values("held")))
+    held = told.values("held")
+    return agreed._replace(silos=sizes, held_out=all(held), some_held_out=any(held))
 
 
 def _as_before(record: Finding, told: Replies, num_classes: int | None) -> Agreement:
@@ -171,7 +171,7 @@ def _as_before(record: Finding, told: Replies, num_classes: int | None) -> Agree
 @torch.no_grad()
 def check_batches(session: Session, plan: LocalPlan) -> None:
     """Refuse silos that would train on a single sample at a time, if the model's BatchNorm cannot."""
-    alone = [name for name, samples in session.sizes.items() if 1 in plan.batch_sizes(samples)]
+    alone = [name for name, samples in session.agreed.silos.items() if 1 in plan.batch_sizes(samples)]
     if not alone:
         return
     network = session.network

@@ -74,7 +74,7 @@ def messages(config: RunConfig, x: Any, y: Any, num_classes: int | None, half: b
         method = replace(method, stage2=_Unsolved(**vars(method.stage2)))
     method.fit(recorder)
     times = dict(zip(("train", "regress"), config.rounds, strict=False))
-    return [line._replace(times=times.get(line.question, 1)) for line in recorder.lines.values()]
+    return [line._replace(times=times.get(line.question, 1)) for line in recorder.lines]
 
 
 def made_up(shape: tuple[int, ...], num_classes: int) -> tuple[Tensor, Tensor]:
@@ -111,12 +111,12 @@ class _Unsolved(Ridge):
 
 
 class _Recorder(LocalFederation):
-    """Keeps the first message of each question."""
+    """Keeps every message."""
 
     def __init__(self, silos: list[Silo], half: bool) -> None:
         super().__init__(silos, "cpu")
         self.half, self.network = half, ""
-        self.lines: dict[str, Line] = {}
+        self.lines: list[Line] = []
 
     def use(self, spec: NetworkSpec) -> None:
         super().use(spec)
@@ -124,12 +124,11 @@ class _Recorder(LocalFederation):
 
     def deliver(self, question: str, message: Message) -> list[Message]:
         replies = super().deliver(question, message)
-        if question not in self.lines:
-            half = self.half and halves(question, message)
-            own = seal(Envelope(question, "0" * 16, network=self.network)) | {VERSION: fedtct.__version__}
-            down, up = pack(message, own, half), pack(replies[0], {SILO: "silo"}, half)
-            revealed = _revealed(question, message, replies[0])
-            self.lines[question] = Line(question, 1, message, replies[0], sent_bytes(down), sent_bytes(up), revealed)
+        half = self.half and halves(question, message)
+        own = seal(Envelope(question, "0" * 16, network=self.network)) | {VERSION: fedtct.__version__}
+        down, up = pack(message, own, half), pack(replies[0], {SILO: "silo"}, half)
+        revealed = _revealed(question, message, replies[0])
+        self.lines.append(Line(question, 1, message, replies[0], sent_bytes(down), sent_bytes(up), revealed))
         return replies
 
 

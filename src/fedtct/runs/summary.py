@@ -20,7 +20,7 @@ SILO_SAMPLES = {  # what a silo's rating is on
 
 @dataclass(frozen=True)
 class Summary(Rated):
-    """The model a run ended with, and what it took. Bytes are a silo's, over the whole run."""
+    """The model a run ended with, and what it took. Bytes are a silo's, in all rounds."""
 
     dataset: str
     split: str
