@@ -22,9 +22,8 @@ def try_model(network: Network, outputs: int, samples: Tensor, whose: str = "") 
         except Exception as error:
             if len(network.dtypes) > 1:
                 names = " and ".join(sorted(map(str, network.dtypes)))
-                raise FedtctError(
-                    f"the model has parameters and buffers of {names}: make all one, with float()"
-                ) from error
+                mixed = f"the model has parameters and buffers of {names}: make all one, with float()"
+                raise FedtctError(mixed, error) from error
             kind, span = _in_words(samples)
             raise FedtctError(f"{whose}the model cannot take {kind}", error, span) from error
         if (what := _shape_of(given)) != (1, outputs):
