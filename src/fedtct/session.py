@@ -16,8 +16,7 @@ from fedtct.data.samples import as_samples
 from fedtct.errors import FedtctError
 from fedtct.federation import Federation, LocalFederation, Replies
 from fedtct.history import Checkpoint, Finding, Journal, Row, State
-from fedtct.models import Model, Network, NetworkSpec, build_own, find_head, head_size
-from fedtct.models.network import other_heads
+from fedtct.models import Model, Network, NetworkSpec, build_own, find_head, head_size, other_heads
 from fedtct.models.pretrained import read_state_dict, stem_of
 from fedtct.models.trial import try_model, try_tokens
 from fedtct.silo import Silo

@@ -1,6 +1,7 @@
 """Networks: a registry of names, and the flat form that the algorithms compute with."""
 
-from fedtct.models.network import InputSpec, Network, NetworkSpec, Weights, find_head, head_size
+from fedtct.models.head import find_head, head_size, other_heads
+from fedtct.models.network import InputSpec, Network, NetworkSpec, Weights
 from fedtct.models.registry import MODELS, Model, build_module, build_own
 
 __all__ = [
@@ -14,4 +15,5 @@ __all__ = [
     "build_own",
     "find_head",
     "head_size",
+    "other_heads",
 ]

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from fedtct.errors import FedtctError
-from fedtct.models.network import Network, NetworkSpec, other_heads
+from fedtct.models.head import other_heads
+from fedtct.models.network import Network, NetworkSpec
 from fedtct.seeds import seeded
 
 MIXED, MIXED_IN_HALF = 1e-3, 0.05  # relative differences that are no rounding errors, in single and half precision
