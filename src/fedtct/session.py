@@ -174,18 +174,14 @@ def check_batches(session: Session, plan: LocalPlan) -> None:
     if not alone:
         return
     network = session.network
-    before = network.weights()
-    network.set_training(plan.trainable)
     try:
-        network(session.spec.inputs.examples())
+        with network.tried_in_training(plan.trainable):
+            network(session.spec.inputs.examples())
     except ValueError as error:
         raise FedtctError(
             f"{alone[0]} would train on a single sample at a time, which the model cannot ({error}): "
             "use a larger batch_size, leave that silo out, or use a model with GroupNorm"
         ) from error
-    finally:
-        network.load(before)  # running statistics too
-        network.module.eval()
 
 
 @dataclass(frozen=True)

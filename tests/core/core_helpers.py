@@ -3,12 +3,13 @@
 import copy
 from collections.abc import Callable, Iterator, Sequence
 
+import pytest
 import torch
 import torch.nn.functional as F
 from hypothesis import settings
 from torch import Tensor, nn
 
-from fedtct import TCT, FedAvg, Silo, TangentFeatures
+from fedtct import TCT, FedAvg, FedtctError, LocalFederation, Ridge, Silo, TangentFeatures
 from fedtct.history import Journal, State
 from fedtct.seeds import derive
 from fedtct.training import LocalPlan
@@ -154,3 +155,14 @@ def tct(model, stage2, *, p: int = 100_000, stage1=UNTRAINED, **features) -> TCT
 def normalised_features(model, x: Tensor) -> Tensor:
     """What a TCT model's linear part sees, bias included, in float64."""
     return model.linear.normaliser(model.tangents(x)).double()
+
+
+def assert_refused(message, silos, model="linear", test=None):
+    """By whatever method, and before a silo was asked to train or to build features."""
+    for method in (FedAvg, lambda model: tct(model, Ridge(d=5), stage1=FedAvg(rounds=1))):
+        asked = []
+        federation = LocalFederation(silos)
+        federation.on_reply = lambda question, *_: asked.append(question)  # noqa: B023
+        with pytest.raises(FedtctError, match=message):
+            method(model).fit(federation, test)
+        assert set(asked) <= {"describe"}

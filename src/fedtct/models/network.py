@@ -286,6 +286,17 @@ class Network:
         for parameter in self._frozen:
             parameter.requires_grad_(False)
 
+    @contextlib.contextmanager
+    def tried_in_training(self, trainable: str) -> Iterator[None]:
+        """Training mode for a while; then the weights, running statistics too, are what they were."""
+        before = self.weights()
+        self.set_training(trainable)
+        try:
+            yield
+        finally:
+            self.load(before)
+            self.module.eval()
+
     def trainable_slices(self) -> list[slice]:
         """Where the parameters in training lie in the flat vector, in as few pieces as possible."""
         slices: list[slice] = []

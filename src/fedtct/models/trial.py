@@ -37,19 +37,14 @@ def try_model(network: Network, outputs: int, samples: Tensor, whose: str = "") 
 
 def try_training(network: Network, trainable: str, outputs: int, samples: Tensor) -> None:
     """Refuse a model of which nothing would be trained, or whose output has no gradient or fails in training mode."""
-    before = network.weights()
-    network.set_training(trainable)
-    if not network.trainable_slices():
-        raise FedtctError(
-            f"there is nothing to train: trainable is '{trainable}', and all of that is frozen. Unfreeze some of the "
-            "model with requires_grad_(True), or train for no rounds"
-        )
-    try:
+    with network.tried_in_training(trainable):
+        if not network.trainable_slices():
+            raise FedtctError(
+                f"there is nothing to train: trainable is '{trainable}', and all of that is frozen. Unfreeze some of "
+                "the model with requires_grad_(True), or train for no rounds"
+            )
         if samples.dtype != torch.int64:  # which tokens a model knows is not known here
             _try_step(network, (len(samples), outputs), samples)
-    finally:
-        network.load(before)  # running statistics too
-        network.module.eval()
 
 
 def _try_step(network: Network, shape: tuple[int, int], samples: Tensor) -> None:

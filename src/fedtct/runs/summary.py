@@ -55,10 +55,12 @@ class Summary(Rated):
         last = final_row(rows, config)
         told = {name: getattr(config, name) for name in ("dataset", "split", "silos", "method", "model", "seed")}
         names = [f.name for f in fields(cls) if f.name.endswith(("_accuracy", "_r2", "_rmse"))]
-        ratings: dict[str, Any] = {name: None if folder.failure else getattr(last, name) for name in names}
+        ratings = {name: getattr(last, name) for name in names}
         silos = SiloRatings.of(folder)
         regression = any(row.regression for row in rows)  # the last may have diverged, to an R² that is no number
-        ratings[f"worst_silo_{'r2' if regression else 'accuracy'}"] = None if folder.failure else silos.worst
+        ratings[f"worst_silo_{'r2' if regression else 'accuracy'}"] = silos.worst
+        if folder.failure:  # what stage 1 ended with is no model of the run's
+            ratings = dict.fromkeys(ratings)
         return cls(
             **told,
             **ratings,

@@ -1,0 +1,216 @@
+"""Models that cannot be trained, or do not fit the data, are refused in words before any training."""
+
+import threading
+
+import pytest
+import torch
+from core_helpers import assert_refused, skewed_data, tct, tiny_net
+from torch import nn
+from torch.nn.utils import prune
+
+from fedtct import (
+    TCT,
+    FedAvg,
+    FedtctError,
+    LocalFederation,
+    Ridge,
+    Silo,
+)
+
+X, Y = skewed_data((20,))[0]
+IMAGES = torch.zeros(20, 1, 8, 8, dtype=torch.uint8)
+
+
+class WithoutLinear(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4, 3))
+
+    def forward(self, x):
+        return x @ self.weight
+
+
+class Sequences(nn.Module):
+    """Gives a row of logits a token, not a sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(1, 3)
+
+    def forward(self, x):
+        return self.head(x.unsqueeze(2))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (None, "no model was given"),
+        ("resnet-18", "unknown model 'resnet-18'. Known models: .*resnet18-bn"),
+        (nn.Linear(4, 2), "has label 2, but there are 2 classes"),
+        (nn.Linear(5, 3), r"cannot take torch.float32 samples of shape \(4,\)"),
+        (WithoutLinear(), "has no nn.Linear to serve as its head"),
+        (Sequences(), r"gives \(1, 4, 3\) for one sample, not \(1, 3\)"),
+        ("simple-cnn", r"takes images \(channels, height, width\), the data has shape \(4,\)"),
+        ("resnet18-bn", r"takes images \(channels, height, width\), the data has shape \(4,\)"),
+    ],
+    ids=lambda value: str(value).splitlines()[0][:30],
+)
+def test_models_that_do_not_fit_the_data(model, message):
+    assert_refused(message, [Silo(X, Y)], model)
+
+
+class WithoutGradient(nn.Linear):
+    @torch.no_grad()
+    def forward(self, x):
+        return super().forward(x)
+
+
+class Locked(nn.Linear):
+    def __init__(self):
+        super().__init__(4, 3)
+        self.lock = threading.Lock()
+
+
+class TwoHeads(nn.Linear):
+    """As networks with auxiliary heads, it gives two outputs in training."""
+
+    def forward(self, x):
+        logits = super().forward(x)
+        return (logits, logits) if self.training else logits
+
+
+def pruned():
+    return prune.l1_unstructured(nn.Linear(4, 3), "weight", 0.5)
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm:FutureWarning")
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: tiny_net().requires_grad_(False), "nothing to train: trainable is 'all', and all of that is frozen"),
+        (lambda: WithoutGradient(4, 3), r"has no gradient: its forward must not use torch\.no_grad"),
+        (Locked, "the model cannot be copied: TypeError: cannot pickle"),
+        (lambda: TwoHeads(4, 3), r"in training mode the model gives tuple for two samples, not \(2, 3\)"),
+        (lambda: nn.utils.weight_norm(nn.Linear(4, 3)), r"cannot be copied: .*with torch\.nn\.utils\.parametrizations"),
+        (pruned, r"cannot be copied: .*prune\.remove"),
+    ],
+    ids=["frozen", "no gradient", "locked", "two heads", "weight_norm", "pruned"],
+)
+def test_models_that_cannot_be_trained(make, message):
+    assert_refused(message, [Silo(X, Y)], make())
+
+
+def test_where_nothing_is_trained_a_frozen_model_will_do():
+    frozen = tiny_net().requires_grad_(False)
+    assert tct(frozen, Ridge(d=5)).fit([Silo(X, Y)]).model.scores(X).shape == (20, 3)
+    frozen[0].requires_grad_(True)
+    with pytest.raises(FedtctError, match="trainable is 'last-layer'"):
+        FedAvg(frozen, trainable="last-layer").fit([Silo(X, Y)])
+
+
+def test_a_trial_leaves_no_trace():
+    """Neither in running statistics nor in torch's generator."""
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(), nn.Linear(6, 3))
+    torch.manual_seed(0)
+    session = FedAvg(model).open([Silo(X, Y)], model, None, None)
+    assert torch.equal(torch.rand(1), torch.manual_seed(0) and torch.rand(1))
+    assert torch.equal(session.network.weights().buffers, torch.cat([model[1].running_mean, model[1].running_var]))
+
+
+def test_a_model_in_parallel_has_no_tangent_features():
+    model = nn.DataParallel(tiny_net())
+    federation, asked = LocalFederation([Silo(X, Y)]), []
+    federation.on_reply = lambda question, *_: asked.append(question)
+    with pytest.raises(FedtctError, match=r"give the model that is in it, model\.module"):
+        tct(model, Ridge(d=5), stage1=FedAvg(rounds=1)).fit(federation)
+    assert asked == ["describe"]
+
+
+def test_labels_beyond_the_models_head():
+    y = Y.clone()
+    y[0] = 7
+    assert_refused("silo 1 has label 7, but there are 3 classes", [Silo(X, Y), Silo(X, y)], nn.Linear(4, 3))
+
+
+def test_classes_that_no_silo_holds_are_classes_all_the_same():
+    assert FedAvg(nn.Linear(4, 10), rounds=1).fit([Silo(X, Y)], (X, Y + 7)).model.scores(X).shape == (20, 10)
+    assert FedAvg("linear", num_classes=5, rounds=1).fit([Silo(X, Y)]).model.scores(X).shape == (20, 5)
+    with pytest.raises(FedtctError, match="silo 0 has label 2, but there are 2 classes"):
+        FedAvg("linear", num_classes=2, rounds=1).fit([Silo(X, Y)])
+
+
+@pytest.mark.parametrize("model", [nn.Linear(4, 5), lambda shape, outputs: nn.Linear(4, 5)])
+def test_a_model_with_another_number_of_outputs_than_was_asked_for(model):
+    with pytest.raises(FedtctError, match=r"head '' has 5 outputs"):
+        FedAvg(model, num_classes=3, rounds=1).fit([Silo(X, Y)])
+
+
+class HeadFirst(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.classifier, self.body = nn.Linear(8, 3), nn.Linear(4, 8)
+
+    def forward(self, x):
+        return self.classifier(torch.relu(self.body(x)))
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "options"),
+    [
+        (HeadFirst(), Y, {}),
+        (HeadFirst(), Y, {"num_classes": 3}),
+        (HeadFirst(), [f"class {label}" for label in Y], {}),
+        (lambda shape, outputs: HeadFirst(), Y, {}),
+    ],
+    ids=["labels", "num_classes", "names", "function"],
+)
+def test_a_head_that_is_not_defined_last_must_be_named(model, y, options):
+    advice = r"head 'body'.*if its head is another layer, define that last, or name it with head="
+    with pytest.raises(FedtctError, match=advice):
+        FedAvg(model, rounds=1, **options).fit([Silo(X, y)])
+    FedAvg(model, rounds=1, head="classifier", **options).fit([Silo(X, y)])
+
+
+class TwoPrecisions(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 8).double(), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(self.body(x.double()).float())
+
+
+class PreciseBuffer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.head = nn.BatchNorm1d(4), nn.Linear(4, 3)
+        self.register_buffer("scale", torch.ones(4, dtype=torch.float64))
+
+    def forward(self, x):
+        return self.head((self.norm(x).double() * self.scale).float())
+
+
+@pytest.mark.parametrize("model", [TwoPrecisions(), PreciseBuffer()])
+def test_a_model_of_two_precisions(model):
+    assert_refused(r"parameters and buffers of torch\.float32 and torch\.float64: make all one", [Silo(X, Y)], model)
+
+
+def test_images_too_small_for_simple_cnn():
+    assert_refused("at least 16×16 pixels, these are 8×8", [Silo(IMAGES, Y)], "simple-cnn")
+
+
+def test_integers_that_are_not_pixels_do_not_fit_a_float_model():
+    assert_refused(r"cannot take torch.int64 samples", [Silo(X.long(), Y)])
+
+
+@pytest.mark.parametrize("last", [nn.Softmax(1), nn.LogSoftmax(1)])
+def test_a_model_that_does_not_end_with_its_head_has_no_tangent_features(last):
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3), last)
+    with pytest.raises(FedtctError, match=r"single logit as its head '2' the model is constant.*must end with it"):
+        TCT(model, FedAvg(rounds=1)).fit(skewed_data())
+
+
+def test_a_model_that_fails_with_a_single_logit():
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+    with pytest.raises(FedtctError, match="single logit as its head '0' the model fails"):
+        TCT(model, FedAvg(rounds=1)).fit(skewed_data())
