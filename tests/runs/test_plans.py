@@ -178,7 +178,9 @@ def test_a_network_that_diverged_is_not_chosen_though_the_class_it_says_is_the_m
     config = RunConfig.of(data=data, method="fedavg", holdout=0.2, model="mlp", rounds=2)
     plan = candidates(config, "lr", [1e6, 0.01])
     choice = choose(plan, tmp_path / "c")
-    assert Summary.of(choice.runs["lr-1000000.0"]).holdout_accuracy == pytest.approx(0.9, abs=0.05)
+    lost = choice.runs["lr-1000000.0"]
+    assert lost.history[-1].holdout_accuracy == pytest.approx(0.9, abs=0.05)
+    assert Summary.of(lost).rating("holdout") is None
     assert choice.ratings["lr-1000000.0"] is None
     assert choice.best.path.name == "lr-0.01"
     assert choose(Plan.read(tmp_path / "c"), tmp_path / "c", resume=True).ratings == choice.ratings

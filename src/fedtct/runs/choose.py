@@ -14,7 +14,7 @@ from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Look, prepare
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.plan import Plan, Watch
-from fedtct.runs.summary import Summary, final_row
+from fedtct.runs.summary import Summary
 
 CHOICE = "choice.json"
 
@@ -61,11 +61,6 @@ def choose(
 
 
 def _rating(run: RunFolder) -> float | None:
-    """On held-out samples; none if it is no number, which compares with nothing and would win by standing first.
-
-    Nor has a network one whose scores are no numbers: it takes every sample for the first class, which may be right.
-    """
-    if not run.finished or final_row(run.history, run.config).diverged:
-        return None
+    """On held-out samples; none if it is no number, which compares with nothing and would win by standing first."""
     rating = Summary.of(run).rating("holdout")
     return rating if rating is not None and math.isfinite(rating) else None

@@ -8,7 +8,7 @@ from fedtct.report.page.tasks import Method, Task
 from fedtct.runs.compare import Line
 from fedtct.runs.config import ELSEWHERE
 from fedtct.runs.folder import RunFolder
-from fedtct.runs.summary import SILO_SAMPLES, SiloRatings, Summary
+from fedtct.runs.summary import SILO_SAMPLES, SiloRatings, Summary, final_row
 
 COLUMNS = ("method", "{}", "to centralized", "worst silo", "rounds", "MB a silo", "seconds")
 CENTRALIZED = "centralized"  # the bound: data in one place
@@ -87,10 +87,14 @@ def _reading(task: Task, bound: float | None, rating: Rating) -> str:
             f"How far this is from centralized training, fedtct compare --methods {methods} with the same settings "
             "would tell."
         )
-    stopped = [run for run in runs if not run.finished]
-    parts += [f"{run.path.name} {_why(run)}" for run in stopped]
+    parts += [f"{run.path.name} {what}" for run in runs if (what := _unusual(run))]
     return " ".join(parts)
 
 
-def _why(run: RunFolder) -> str:
-    return f"has no model: {run.failure}" if run.failure else f"is not finished: {run.go_on} goes on with it."
+def _unusual(run: RunFolder) -> str:
+    """What keeps a run from counting as others do; empty for most."""
+    if run.failure:
+        return f"has no model: {run.failure}"
+    if final_row(run.history, run.config).diverged:
+        return "diverged: its scores are no numbers. Give it a smaller lr."
+    return "" if run.finished else f"is not finished: {run.go_on} goes on with it."
