@@ -1,5 +1,6 @@
 """The whole evaluation, end to end at scale tiny: no table and no figure can rot."""
 
+import contextlib
 import json
 import shutil
 from dataclasses import replace
@@ -171,13 +172,15 @@ def test_the_report_shows_everything(done, tmp_path):
     assert "0 of 151 numbers" in page
 
 
-def test_out_of_time_goes_on_later(tmp_path, done):
+def test_out_of_time_after_every_round_is_as_never_stopped(tmp_path, done):
     _, finished = done
     run = Train("fashion-mnist", "simple-cnn", "random", "classes:2", "scaffold")
-    with pytest.raises(OutOfTime):
-        Runner(tmp_path / "s", tmp_path / "r", scale="tiny", minutes=0, commit="test").run([run])
-    later = Runner(tmp_path / "s", tmp_path / "r", scale="tiny", commit="test")
-    later.run([run])
+    sittings = 0
+    while not (later := Runner(tmp_path / "s", tmp_path / "r", scale="tiny", minutes=0)).result(run).is_file():
+        sittings += 1
+        with contextlib.suppress(OutOfTime):
+            later.run([run])
+    assert sittings > SCALES["tiny"].rounds
 
     def curve(runner):
         return [row["test_accuracy"] for row in json.loads(runner.result(run).read_text())["rows"]]

@@ -165,10 +165,11 @@ class Runner:
     def _advance(self, run: Train, lr: float, rounds: int, **more: Any) -> Path:
         """The folder of the run at one learning rate, trained for at least so many rounds."""
         folder, config = self._folder(run, lr), self._config(run, lr, **more)
-        if begun(folder) and (_same(folder, config).finished or len(read_rows(folder)) >= rounds):
+        part = rounds < config.rounds[0]  # what is wanted whole has been rated after its last round, too
+        if begun(folder) and (_same(folder, config).finished or (part and len(read_rows(folder)) >= rounds)):
             return folder
         paper_run = self._open(folder, config)
-        paper_run.pause_at = rounds if rounds < config.rounds[0] else -1
+        paper_run.pause_at = rounds if part else -1
         with contextlib.suppress(_Pause):
             execute(paper_run)
         return folder
