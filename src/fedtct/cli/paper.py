@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,8 +85,10 @@ def run(
     wanted = _wanted(part, only, bool(imagenet) or scale == "tiny", screen)
     with stoppable(screen, None, shlex.join(["fedtct", *sys.argv[1:]])), screen:
         screen.wait("getting ready")
+        end = time.monotonic() + 60 * minutes  # for all seeds together
         for seed in range(seeds):
-            more: dict[str, Any] = {"minutes": minutes, "scale": scale, "seed": seed, "imagenet": imagenet}
+            left = (end - time.monotonic()) / 60
+            more: dict[str, Any] = {"minutes": left, "scale": scale, "seed": seed, "imagenet": imagenet}
             more |= {"grid_rounds": grid_rounds, "lr": lr}
             runner = Runner(state, results, **more)
             runner.watch = _counting(screen, runner, wanted)

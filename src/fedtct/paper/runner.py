@@ -125,6 +125,8 @@ class Runner:
                 done = list(same)
                 self._tangents(same)
             pending = [run for run in pending if run not in done]
+            if pending and time.monotonic() > self.deadline:
+                raise OutOfTime
 
     def result(self, run: Run) -> Path:
         """The file that a run's result goes to."""

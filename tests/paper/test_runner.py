@@ -1,0 +1,50 @@
+"""The runner where something goes wrong: what it cannot do it says, and no result is there that is none."""
+
+import json
+import math
+import time
+
+import pytest
+
+from fedtct.cli import paper as cli
+from fedtct.paper import runner as module
+from fedtct.paper.figures import FASHION, train
+from fedtct.paper.runner import OutOfTime, Runner
+
+FEDAVG = train(FASHION, "classes:2", rates=(0.1,))
+
+
+@pytest.fixture
+def runner(tmp_path):
+    return Runner(tmp_path / "state", tmp_path / "results", scale="tiny", commit="test")
+
+
+def record(runner, run):
+    return json.loads(runner.result(run).read_text())
+
+
+def test_no_run_is_begun_when_time_is_over(runner, monkeypatch):
+    write = Runner._write
+
+    def last(self, *given):
+        write(self, *given)
+        self.deadline = -math.inf
+
+    monkeypatch.setattr(module.Runner, "_write", last)
+    other = train(FASHION, "classes:1", rates=(0.1,))
+    with pytest.raises(OutOfTime):
+        runner.run([FEDAVG, other])
+    assert not runner._folder(other, 0.1).exists()
+
+
+def test_all_seeds_together_have_the_time_that_is_given(tmp_path, monkeypatch):
+    ends = []
+
+    def run(self, wanted):
+        ends.append(self.deadline)
+        time.sleep(0.2)
+
+    monkeypatch.setattr(Runner, "run", run)
+    cli.run(["table2"], scale="tiny", seeds=3, minutes=1, state=tmp_path / "state", results=tmp_path / "results")
+    assert len(ends) == 3
+    assert max(ends) - min(ends) < 0.1
