@@ -7,9 +7,12 @@ import time
 import pytest
 
 from fedtct.cli import paper as cli
+from fedtct.errors import FedtctError
 from fedtct.paper import runner as module
 from fedtct.paper.figures import FASHION, train
+from fedtct.paper.protocol import Tangent
 from fedtct.paper.runner import OutOfTime, Runner
+from fedtct.stage2.base import IterativeRegression
 
 FEDAVG = train(FASHION, "classes:2", rates=(0.1,))
 
@@ -21,6 +24,16 @@ def runner(tmp_path):
 
 def record(runner, run):
     return json.loads(runner.result(run).read_text())
+
+
+def test_a_failure_is_not_taken_for_a_step_size_that_diverges(runner, monkeypatch):
+    def full_disk(self, session, problem):
+        raise FedtctError("cannot write: make room and resume")
+
+    monkeypatch.setattr(IterativeRegression, "solve", full_disk)
+    with pytest.raises(FedtctError, match="make room"):
+        runner.run([Tangent(FEDAVG, lr=1e-5)])
+    assert not runner.result(Tangent(FEDAVG, lr=1e-5)).exists()
 
 
 def test_no_run_is_begun_when_time_is_over(runner, monkeypatch):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtct.classifier import NetworkClassifier
-from fedtct.errors import FedtctError
+from fedtct.errors import Diverged, FedtctError
 from fedtct.federation import LocalFederation, pick_device
 from fedtct.files import strict, write_text
 from fedtct.history import Checkpoint, Row
@@ -239,7 +239,7 @@ class Runner:
             try:
                 tct.stage2.solve(session, problem)
                 extra: dict[str, Any] = {}
-            except FedtctError as error:
+            except Diverged as error:
                 extra = {"refused": str(error)}
                 if run.lr == STAGE2_LR and run.solver == "scaffold":  # the default must have an answer: a safe step
                     replace(tct.stage2, lr="auto").solve(session, problem)
