@@ -36,6 +36,12 @@ def test_a_failure_is_not_taken_for_a_step_size_that_diverges(runner, monkeypatc
     assert not runner.result(Tangent(FEDAVG, lr=1e-5)).exists()
 
 
+def test_features_of_random_weights_take_no_training(runner):
+    runner.run([Tangent(FEDAVG, share=0.0)])
+    assert [row["stage"] for row in record(runner, Tangent(FEDAVG, share=0.0))["rows"]].count("stage1") == 1
+    assert not runner._folder(FEDAVG, 0.1).exists()
+
+
 def test_no_run_is_begun_when_time_is_over(runner, monkeypatch):
     write = Runner._write
 

@@ -156,10 +156,12 @@ class Runner:
         rounds = self._config(run, run.rates[0], **more).rounds[0] if rounds is None else rounds
         scores, choice = self._grid(run, **more)
         order = sorted(scores, key=lambda lr: -scores[lr])
+        if not rounds:  # weights that nobody trained need no run
+            return order[0], choice
         diverged: dict[str, int] = {}
         for lr in order:
             rows = read_rows(self._advance(run, lr, rounds, **more))[: rounds + 1]
-            if rows[-1].train_loss is not None or not rounds:
+            if rows[-1].train_loss is not None:
                 return lr, choice | ({"diverged": diverged} if diverged else {})
             diverged[f"{lr:.4g}"] = rows[-1].round
         return order[0], choice | {"diverged": diverged}
