@@ -11,6 +11,7 @@ from fedtct.errors import FedtctError
 from fedtct.paper import runner as module
 from fedtct.paper.figures import FASHION, train
 from fedtct.paper.protocol import Tangent
+from fedtct.paper.results import Results
 from fedtct.paper.runner import OutOfTime, Runner
 from fedtct.stage2.base import IterativeRegression
 
@@ -40,6 +41,20 @@ def test_features_of_random_weights_take_no_training(runner):
     runner.run([Tangent(FEDAVG, share=0.0)])
     assert [row["stage"] for row in record(runner, Tangent(FEDAVG, share=0.0))["rows"]].count("stage1") == 1
     assert not runner._folder(FEDAVG, 0.1).exists()
+
+
+def test_tct_without_a_rate_that_lasts_has_no_number_and_stops_no_other_run(tmp_path):
+    runner = Runner(tmp_path / "state", tmp_path / "results", scale="tiny", commit="test", lr=1e30)
+    network = train(FASHION, "classes:2")
+    runs = [Tangent(network), Tangent(network, steps=100)]
+    with pytest.warns(UserWarning, match="diverged"):
+        runner.run([*runs, Tangent(FEDAVG)])
+    for run in runs:
+        assert record(runner, run)["top1_percent"] is None
+        assert "stage 1 diverged" in record(runner, run)["refused"]
+        (result,) = Results(runner.results).of(run)
+        assert result.diverged
+    assert record(runner, Tangent(FEDAVG))["top1_percent"] is not None
 
 
 def test_no_run_is_begun_when_time_is_over(runner, monkeypatch):

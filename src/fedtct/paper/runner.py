@@ -224,6 +224,10 @@ class Runner:
         network, share, _ = runs[0].features
         rounds = round(share * self.scale.stage1)
         lr, choice = self._choose(network, rounds)
+        if f"{lr:.4g}" in choice.get("diverged", {}):
+            for run in runs:
+                self._write(run, self._folder(network, lr), choice | {"refused": "stage 1 diverged at every rate"})
+            return
         job = prepare(self._config(network, lr))
         session, problem, first = None, None, None
         for run in runs:
