@@ -57,6 +57,17 @@ def test_tct_without_a_rate_that_lasts_has_no_number_and_stops_no_other_run(tmp_
     assert record(runner, Tangent(FEDAVG))["top1_percent"] is not None
 
 
+def test_tct_says_what_both_of_its_stages_ran_on(runner, monkeypatch):
+    monkeypatch.setattr("fedtct.runs.folder.environment", lambda device: {"git_commit": "of stage 1"})
+    runner.run([FEDAVG])
+    monkeypatch.setattr("fedtct.runs.folder.environment", lambda device: {"git_commit": "of stage 2"})
+    runs = [Tangent(FEDAVG), Tangent(FEDAVG, steps=100)]
+    runner.run(runs)
+    for run in runs:
+        assert {sitting["git_commit"] for sitting in record(runner, run)["environment"]} == {"of stage 1", "of stage 2"}
+        assert record(runner, run)["environment"][-1]["git_commit"] == "of stage 2"
+
+
 def test_no_run_is_begun_when_time_is_over(runner, monkeypatch):
     write = Runner._write
 

@@ -28,7 +28,7 @@ from fedtct.paper.protocol import HOLDOUT, SCALES, STAGE2_LR, Retrain, Run, Tang
 from fedtct.runs.checkpoint import read_checkpoint, write_checkpoint
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import execute, prepare
-from fedtct.runs.folder import CONFIG, METRICS, RunFolder, read_rows, to_line
+from fedtct.runs.folder import CONFIG, ENVIRONMENT, METRICS, RunFolder, read_rows, to_line
 from fedtct.runs.plan import Watch
 from fedtct.stage2 import IterativeRegression
 from fedtct.stage2.base import convexify
@@ -263,15 +263,17 @@ class Runner:
             half = folder.with_name(f"{folder.name}.half")
             shutil.rmtree(half, ignore_errors=True)
             PaperRun.create(half, config).begin("stage1", rounds, rounds)
+            source = first or self._folder(run.network, lr)
+            if (source / ENVIRONMENT).is_file():  # what stage 1 ran on; what this runs on is added when it is opened
+                shutil.copy(source / ENVIRONMENT, half)
             if first is not None:
                 rows = [row for row in read_rows(first) if row.stage != "stage2"]
                 for name in ("stage1", "convexify"):
                     shutil.copy(first / "checkpoints" / f"{name}.safetensors", half / "checkpoints")
             else:
-                fedavg = self._folder(run.network, lr)
-                rows = [row for row in read_rows(fedavg) if row.round < rounds]
+                rows = [row for row in read_rows(source) if row.round < rounds]
                 if rounds:
-                    kept = read_checkpoint(fedavg / KEPT.format(rounds), pick_device("cpu"))
+                    kept = read_checkpoint(source / KEPT.format(rounds), pick_device("cpu"))
                     write_checkpoint(half / "checkpoints" / "stage1.safetensors", kept, len(rows))
             write_text(half / METRICS, "".join(map(to_line, rows)))
             half.rename(folder)
