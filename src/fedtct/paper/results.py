@@ -38,11 +38,17 @@ class Result:
     @property
     def label(self) -> str:
         """The scale, and what differs from its protocol."""
-        scale, rounds = SCALES[self.scale], self.record.get("grid_rounds")
+        return self.size + self._rate + (", diverged" if self.diverged else "")
+
+    @property
+    def _rate(self) -> str:
+        scale, config, rounds = SCALES[self.scale], self.record["config"], self.record.get("grid_rounds")
         if "lr_given" in self.record:
-            return f"{self.size}, rate {self.record['lr_given']:g} without a choice"
-        usual = rounds in (None, scale.grid, scale.central_grid)
-        return self.size if usual else f"{self.size}, rate after {rounds} rounds"
+            return f", rate {self.record['lr_given']:g} without a choice"
+        if not config["holdout"]:
+            return ", nothing held out"
+        usual = scale.central_grid if config["method"] == "centralized" else scale.grid
+        return "" if rounds in (None, usual) else f", rate after {rounds} rounds"
 
     @property
     def diverged(self) -> bool:
@@ -114,8 +120,11 @@ class Results:
     def of_cell(self, cell: Cell) -> Found | None:
         """What a cell has come to; none if it was not run."""
         found = self.of(cell.run)
-        values = [v for r in found if (v := r.accuracy(cell.round)) is not None]
-        return Found(fmean(values), found[0].label, len(values), found[0].comparable) if values else None
+        rated = [(value, r.label) for r in found if (value := r.accuracy(cell.round)) is not None]
+        if not rated:
+            return None
+        values, labels = zip(*rated, strict=True)
+        return Found(fmean(values), "; ".join(dict.fromkeys(labels)), len(values), found[0].comparable)
 
     def has_cell(self, cell: Cell) -> bool:
         """Whether there is a number to hold against the published one."""

@@ -1,0 +1,57 @@
+"""Results as they are read and shown: none is lost, none is taken for another, and each says how it was made."""
+
+import json
+
+import pytest
+
+from fedtct.paper.figures import CIFAR10, train
+from fedtct.paper.protocol import FEDADAM_GRID, GRID
+from fedtct.paper.results import Results
+from fedtct.paper.tables import cells
+
+FEDADAM = train(CIFAR10, "classes:2", "fedadam", rates=FEDADAM_GRID)
+CHOSEN = {"grid_rounds": 40}
+
+
+def put(folder, run, *, scale="full", seed=0, top1=50.0, lr=0.1, holdout=0.1, loss=0.1, **more):
+    config = {"method": "fedavg", "seed": seed, "lr": lr, "holdout": holdout}
+    row = {"stage": "stage1", "round": 200, "test_accuracy": top1 / 100} | ({"train_loss": loss} if loss else {})
+    record = {"run": run.name, "scale": scale, "top1_percent": top1, "config": config, "rows": [row]} | more
+    (folder / f"{run.name}-{scale}-seed{seed}.json").write_text(json.dumps(record))
+
+
+def shown(folder, run):
+    return Results(folder).of_cell(next(cell for cell in cells() if cell.run == run))
+
+
+def test_a_mean_over_seeds_says_how_each_was_made(tmp_path):
+    run = train(CIFAR10, "classes:2", "scaffold")
+    put(tmp_path, run, seed=0, top1=40.0, **CHOSEN)
+    put(tmp_path, run, seed=1, top1=50.0, holdout=0.0, lr_given=0.1)
+    put(tmp_path, run, seed=2, top1=10.0, loss=None, **CHOSEN)
+    found = shown(tmp_path, run)
+    assert found.accuracy == pytest.approx(100 / 3)
+    assert found.seeds == 3
+    assert found.label == "full; full, rate 0.1 without a choice; full, diverged"
+
+
+@pytest.mark.parametrize(
+    ("how", "label"),
+    [
+        ({"holdout": 0.0}, "full, nothing held out"),  # one rate, run beside others for which one was given
+        ({}, "full"),
+        ({"grid_rounds": 40}, "full"),
+        ({"grid_rounds": 8}, "full, rate after 8 rounds"),  # which is central training's fifth
+    ],
+)
+def test_what_differs_from_the_protocol_is_in_the_label(how, label, tmp_path):
+    put(tmp_path, FEDADAM, **how)
+    assert shown(tmp_path, FEDADAM).label == label
+
+
+def test_grids_are_the_papers():
+    baselines = {cell.run for table in ("table2", "table3") for cell in cells(table) if "tct" not in cell.method}
+    grids = {run.method: run.rates for run in baselines}
+    assert grids == dict.fromkeys(("fedavg", "fedprox", "scaffold", "feddyn", "centralized"), GRID) | {
+        "fedadam": FEDADAM_GRID
+    }
