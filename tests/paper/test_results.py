@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from fedtct.errors import FedtctError
 from fedtct.paper.figures import CIFAR10, train
 from fedtct.paper.protocol import FEDADAM_GRID, GRID
 from fedtct.paper.results import Results
@@ -47,6 +48,13 @@ def test_a_mean_over_seeds_says_how_each_was_made(tmp_path):
 def test_what_differs_from_the_protocol_is_in_the_label(how, label, tmp_path):
     put(tmp_path, FEDADAM, **how)
     assert shown(tmp_path, FEDADAM).label == label
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"run": "x", "scale": "huge", "config": {"seed": 0}}'])
+def test_what_is_no_result_is_named(text, tmp_path):
+    (tmp_path / "other.json").write_text(text)
+    with pytest.raises(FedtctError, match=r"other\.json"):
+        Results(tmp_path)
 
 
 def test_grids_are_the_papers():

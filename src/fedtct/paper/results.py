@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from fedtct.errors import FedtctError
+from fedtct.files import read_json
 from fedtct.paper.protocol import GRID, SCALES, STAGE1_IS, Run, Tangent, Train
 from fedtct.paper.tables import Cell
 
@@ -86,6 +87,18 @@ class Result:
         return Result(STAGE1_IS[self.scale], self.seed, self.record | ended)
 
 
+def _read(path: Path) -> Result:
+    record = read_json(path)
+    try:
+        result = Result(record["scale"], record["config"]["seed"], record)
+        known = result.scale in SCALES and record.keys() >= {"run", "rows", "top1_percent"}
+    except (KeyError, TypeError):
+        known = False
+    if not known:
+        raise FedtctError(f"{path} is no result of `fedtct paper run`: take it out of this folder")
+    return result
+
+
 class Found(NamedTuple):
     """What a cell of a table has come to."""
 
@@ -101,8 +114,8 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self._of: dict[str, list[Result]] = defaultdict(list)
         for path in sorted(folder.glob("*.json")):
-            record = json.loads(path.read_text(encoding="utf-8"))
-            self._of[record["run"]].append(Result(record["scale"], record["config"]["seed"], record))
+            result = _read(path)
+            self._of[result.record["run"]].append(result)
 
     def of(self, run: Run) -> list[Result]:
         """A run's results, one a seed, at the largest scale there is."""
