@@ -1,12 +1,13 @@
 """Results as they are read and shown: none is lost, none is taken for another, and each says how it was made."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from fedtct.errors import FedtctError
 from fedtct.paper.figures import CIFAR10, train
-from fedtct.paper.protocol import FEDADAM_GRID, GRID
+from fedtct.paper.protocol import FEDADAM_GRID, GRID, Tangent
 from fedtct.paper.results import Results
 from fedtct.paper.tables import cells
 
@@ -23,6 +24,34 @@ def put(folder, run, *, scale="full", seed=0, top1=50.0, lr=0.1, holdout=0.1, lo
 
 def shown(folder, run):
     return Results(folder).of_cell(next(cell for cell in cells() if cell.run == run))
+
+
+def test_a_run_that_came_to_a_rate_is_the_run_at_that_rate(tmp_path):
+    """Table 3's FedAdam is one of table 7's, and what table 2 has at rate 0.1 is figure 6's."""
+    put(tmp_path, FEDADAM, lr=10**-2.5, **CHOSEN)
+    at = {
+        run.rates[0]: shown(tmp_path, run)
+        for run in (cell.run for cell in cells("table7"))
+        if run.name.startswith(FEDADAM.name)
+    }
+    assert [rate for rate, found in at.items() if found] == [10**-2.5]
+    for method in ("fedavg", "fedprox", "scaffold"):
+        put(tmp_path, train(CIFAR10, "classes:2", method), lr=0.1, **CHOSEN)
+        assert Results(tmp_path).of(train(CIFAR10, "classes:2", method, rates=(0.1,)))
+        assert not Results(tmp_path).of(train(CIFAR10, "classes:2", method, rates=(0.01,)))
+
+
+def test_the_largest_scale_is_shown_wherever_it_comes_from(tmp_path):
+    fedavg = train(CIFAR10, "classes:2")
+    at_one_rate = replace(fedavg, rates=(0.1,))
+    put(tmp_path, at_one_rate, scale="tiny", top1=10.0)
+    put(tmp_path, Tangent(fedavg), seed=0, top1=60.0, **CHOSEN)
+    put(tmp_path, Tangent(fedavg), seed=1, top1=61.0, **CHOSEN)
+    assert [(r.scale, r.seed) for r in Results(tmp_path).of(at_one_rate)] == [("half", 0), ("half", 1)]
+    put(tmp_path, at_one_rate, scale="half", top1=20.0)  # its own goes before what is the same
+    assert [r.accuracy() for r in Results(tmp_path).of(at_one_rate)] == [20.0, 61.0]
+    put(tmp_path, fedavg, top1=70.0, **CHOSEN)
+    assert [(r.scale, r.accuracy()) for r in Results(tmp_path).of(at_one_rate)] == [("full", 70.0)]
 
 
 def test_a_mean_over_seeds_says_how_each_was_made(tmp_path):

@@ -118,10 +118,16 @@ class Results:
             self._of[result.record["run"]].append(result)
 
     def of(self, run: Run) -> list[Result]:
-        """A run's results, one a seed, at the largest scale there is."""
-        found = self._of.get(run.name) or self._as_stage1(run)
+        """A run's results, one a seed, at the largest scale there is; its own before those of others that did it."""
+        found = [*self._as_stage1(run), *self._by_choice(run), *self._of.get(run.name, [])]
         best = next((s for s in SCALES if any(r.scale == s for r in found)), None)
-        return [result for result in found if result.scale == best]
+        return list({result.seed: result for result in found if result.scale == best}.values())
+
+    def _by_choice(self, run: Run) -> list[Result]:
+        """A run at one rate that was run as the one that came to it by choice."""
+        if not isinstance(run, Train) or len(run.rates) > 1:
+            return []
+        return [r for r in self._of.get(replace(run, rates=GRID).name, []) if r.record["config"]["lr"] in run.rates]
 
     def _as_stage1(self, run: Run) -> list[Result]:
         """FedAvg that was run as TCT's stage 1 alone."""
