@@ -68,6 +68,14 @@ def test_tct_says_what_both_of_its_stages_ran_on(runner, monkeypatch):
         assert record(runner, run)["environment"][-1]["git_commit"] == "of stage 2"
 
 
+def test_a_run_that_was_killed_as_it_began_is_begun_again(runner):
+    folder = runner._folder(FEDAVG, 0.1)
+    folder.mkdir(parents=True)
+    (folder / "config.toml.half").write_text("dataset")
+    runner.run([FEDAVG])
+    assert runner.result(FEDAVG).is_file()
+
+
 def test_no_run_is_begun_when_time_is_over(runner, monkeypatch):
     write = Runner._write
 

@@ -285,6 +285,7 @@ class Runner:
         return self.state / f"{replace(run, rates=(lr,)).name}-{self.tag}"
 
     def _open(self, folder: Path, config: RunConfig) -> PaperRun:
+        (folder / f"{CONFIG}.half").unlink(missing_ok=True)  # of a process that was killed as it began
         run = _same(folder, config) if begun(folder) else PaperRun.create(folder, config)
         assert isinstance(run, PaperRun)
         run.deadline = self.deadline
