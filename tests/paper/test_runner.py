@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -10,9 +11,10 @@ from fedtct.cli import paper as cli
 from fedtct.errors import FedtctError
 from fedtct.paper import runner as module
 from fedtct.paper.figures import FASHION, train
-from fedtct.paper.protocol import Tangent
+from fedtct.paper.protocol import SCALES, Tangent
 from fedtct.paper.results import Results
 from fedtct.paper.runner import OutOfTime, Runner
+from fedtct.stage1 import FedAvg
 from fedtct.stage2.base import IterativeRegression
 
 FEDAVG = train(FASHION, "classes:2", rates=(0.1,))
@@ -55,6 +57,22 @@ def test_tct_without_a_rate_that_lasts_has_no_number_and_stops_no_other_run(tmp_
         (result,) = Results(runner.results).of(run)
         assert result.diverged
     assert record(runner, Tangent(FEDAVG))["top1_percent"] is not None
+
+
+def test_a_rate_that_diverges_in_the_very_round_that_tct_starts_from_does_not_last(runner, monkeypatch):
+    train_round = FedAvg.round
+
+    def jump(self, federation, state, number):
+        after, replies = train_round(self, federation, state, number)
+        jumps = self.lr == 0.1 and number + 1 == SCALES["tiny"].stage1
+        return (after | {"parameters": after["parameters"] * math.nan} if jumps else after), replies
+
+    monkeypatch.setattr(FedAvg, "round", jump)
+    run = Tangent(replace(FEDAVG, rates=(0.1, 1e-5)))
+    with pytest.warns(UserWarning, match="diverged"):
+        runner.run([run])
+    assert record(runner, run)["config"]["lr"] == 1e-5
+    assert record(runner, run)["diverged"] == {"0.1": SCALES["tiny"].stage1}
 
 
 def test_tct_says_what_both_of_its_stages_ran_on(runner, monkeypatch):

@@ -75,7 +75,9 @@ class PaperRun(RunFolder):
         return late or self._pauses(stage, checkpoint) or super().due(stage, checkpoint)
 
     def _pauses(self, stage: str, checkpoint: Checkpoint) -> bool:
-        return stage == "stage1" and checkpoint.round == self.pause_at
+        """Not with weights that are not finite: the next round says that they are not."""
+        there = stage == "stage1" and checkpoint.round == self.pause_at
+        return there and bool(checkpoint.state["parameters"].isfinite().all())
 
 
 class Runner:
