@@ -117,7 +117,7 @@ class _FederatedTangent(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
         return tags
 
 
-class FederatedTangentClassifier(ClassifierMixin, _FederatedTangent):  # type: ignore[misc]
+class FederatedTangentClassifier(ClassifierMixin, _FederatedTangent):  # type: ignore[misc]  # as above
     """TCT as a scikit-learn classifier: a network by FedAvg, ridge regression on its tangent features.
 
     ``fit(X, y, silos=...)`` says whose each sample is, with a name or number for each; without it samples are dealt to
@@ -147,7 +147,7 @@ class FederatedTangentClassifier(ClassifierMixin, _FederatedTangent):  # type: i
         return np.asarray(self.model_.predict_proba(inputs))
 
 
-class FederatedTangentRegressor(RegressorMixin, _FederatedTangent):  # type: ignore[misc]
+class FederatedTangentRegressor(RegressorMixin, _FederatedTangent):  # type: ignore[misc]  # as above
     """TCT as a scikit-learn regressor; its parameters are those of FederatedTangentClassifier.
 
     ``split`` is "iid", or "dirichlet:ALPHA" for silos of unequal sizes: numbers have no classes to deal by.

@@ -10,11 +10,13 @@ from typing import Any
 
 from fedtct.errors import FedtctError
 
+HALF = ".half"  # ends the name of a file until it is whole; a process that is killed may leave one behind
+
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A file to write, that takes the place of ``path`` when it is whole; if it fails, nothing of it is left."""
-    half = path.with_name(path.name + ".half")
+    half = path.with_name(path.name + HALF)
     try:
         yield half
         sync(half)  # its name must not reach the disk before what is in it: power can fail

@@ -17,14 +17,14 @@ from safetensors import SafetensorError
 
 from fedtct import Classifier, FedtctError
 from fedtct.federation import Cost
-from fedtct.files import strict, write_text
+from fedtct.files import HALF, strict, write_text
 from fedtct.history import Checkpoint, Row
 from fedtct.runs import execute as execute_module
 from fedtct.runs.checkpoint import flatten, read_checkpoint, rows_at, unflatten, write_checkpoint
 from fedtct.runs.config import RunConfig, read_toml
 from fedtct.runs.environment import git_commit
 from fedtct.runs.execute import execute, prepare
-from fedtct.runs.folder import RunFolder, from_line, to_line
+from fedtct.runs.folder import CONFIG, RunFolder, from_line, to_line
 from fedtct.runs.places import free_folder, resuming
 from fedtct.runs.plan import Plan
 from fedtct.runs.summary import Summary, final_row
@@ -123,6 +123,9 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     config = RunConfig.of(**SMALL)
     (tmp_path / "empty").mkdir()
     RunFolder.create(tmp_path / "empty", config)
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / f"{CONFIG}{HALF}").write_text("dataset")  # as it began
+    RunFolder.create(tmp_path / "killed", config)
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "thesis.txt").write_text("mine")
     (tmp_path / "file").write_text("mine")

@@ -163,7 +163,7 @@ class Runner:
         diverged: dict[str, int] = {}
         for lr in order:
             rows = read_rows(self._advance(run, lr, rounds, **more))[: rounds + 1]
-            if rows[-1].train_loss is not None:
+            if not rows[-1].diverged:
                 return lr, choice | ({"diverged": diverged} if diverged else {})
             diverged[f"{lr:.4g}"] = rows[-1].round
         return order[0], choice | {"diverged": diverged}
@@ -287,7 +287,6 @@ class Runner:
         return self.state / f"{replace(run, rates=(lr,)).name}-{self.tag}"
 
     def _open(self, folder: Path, config: RunConfig) -> PaperRun:
-        (folder / f"{CONFIG}.half").unlink(missing_ok=True)  # of a process that was killed as it began
         run = _same(folder, config) if begun(folder) else PaperRun.create(folder, config)
         assert isinstance(run, PaperRun)
         run.deadline = self.deadline

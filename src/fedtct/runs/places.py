@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 from fedtct.errors import FedtctError
+from fedtct.files import HALF
 
 
 def resuming(command: str, folder: str | Path) -> str:
@@ -13,9 +14,12 @@ def resuming(command: str, folder: str | Path) -> str:
 
 
 def free_folder(path: str | Path, todo: str = "") -> Path:
-    """The path, refused if something is there, with what to do then, or if nothing can be put there."""
+    """The path, refused if something is there, with what to do then, or if nothing can be put there.
+
+    What a process left that was killed as it began is nothing.
+    """
     path = Path(path)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if path.exists() and (not path.is_dir() or any(entry.suffix != HALF for entry in path.iterdir())):
         todo = todo or f"choose another folder with --out, or {resuming('go on with it with', path)}"
         raise FedtctError(f"{path} exists: {todo}")
     check_place(path)
