@@ -12,6 +12,7 @@ from fedtct.deploy.client_app import reply
 from fedtct.federation.sizes import sent_bytes
 from fedtct.federation.wire import pack, unpack
 from fedtct.importing import import_function
+from fedtct.models import build_own
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
@@ -154,3 +155,31 @@ def test_what_a_model_of_ones_own_draws_is_the_same_on_every_machine(grid, tmp_p
     build = import_function("drawing_model:build", tmp_path)
     method = replace(TCT, model=build, stage1=replace(TCT.stage1, seed=3))
     assert_same(method.fit(local(parts())), method.fit(over(grid, own_model="drawing_model:build")))
+
+
+def test_buffers_that_are_no_weights_reach_the_silos_from_the_servers_file(grid, tmp_path, monkeypatch):
+    """But for BatchNorm's counter, which every training begins with as it was, here and there."""
+    (tmp_path / "ordered_model.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "class Ordered(nn.Module):\n"
+        "    def __init__(self, outputs):\n"
+        "        super().__init__()\n"
+        "        self.register_buffer('order', torch.randperm(64))\n"
+        "        self.register_buffer('mask', torch.rand(64) > 0.2)\n"
+        "        self.register_buffer('phases', torch.polar(torch.ones(64), torch.rand(64)))\n"
+        "        self.norm, self.head = nn.BatchNorm1d(64, momentum=None), nn.Linear(64, outputs)\n"
+        "    def forward(self, x):\n"
+        "        return self.head(self.norm((x.flatten(1)[:, self.order] * self.mask * self.phases).real))\n"
+        "def build(shape, outputs):\n"
+        "    return Ordered(outputs)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    build = import_function("ordered_model:build", tmp_path)
+    trained = build_own(build, (1, 8, 8), 10, seed=99)
+    trained.norm.num_batches_tracked += 7
+    torch.save(trained.state_dict(), tmp_path / "trained.pt")
+    method = replace(TCT, model=build, stage1=replace(TCT.stage1, init_weights=tmp_path / "trained.pt"))
+    here, there = method.fit(local(parts())), method.fit(over(grid, own_model="ordered_model:build"))
+    assert torch.equal(there.model.network.fixed()["order"], trained.order)
+    assert_same(here, there, tolerance=0)

@@ -30,6 +30,7 @@ from fedtct.federation.wire import (
     UNPREPARED,
     VERSION,
     Envelope,
+    fixed_buffers,
     pack,
     unpack,
     unseal,
@@ -144,7 +145,7 @@ def respond(seat: Seat, envelope: Envelope, message: Message) -> Message:
 def _network(record: dict[str, Any]) -> NetworkSpec:
     """The network that a question is about; a model of the federation's own is made by code that came with the run."""
     build = import_function(record[OWN_MODEL], Path.cwd()) if record[OWN_MODEL] else None
-    return NetworkSpec.from_record(record, build)
+    return replace(NetworkSpec.from_record(record, build), fixed=fixed_buffers(record))
 
 
 def _secret(seat: Seat, envelope: Envelope) -> str:

@@ -1,6 +1,5 @@
 """What will leave a silo: every message of a run with its arrays and bytes, found by running a round of it here."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from fedtct.data.samples import as_samples, take
 from fedtct.data.sources import read_samples
 from fedtct.federation.local import LocalFederation
 from fedtct.federation.sizes import sent_bytes
-from fedtct.federation.wire import OWN_MODEL, SILO, VERSION, Envelope, halves, pack, seal
+from fedtct.federation.wire import SILO, VERSION, Envelope, halves, network_text, pack, seal
 from fedtct.least_squares import RidgePath, Sums
 from fedtct.models import NetworkSpec
 from fedtct.runs.config import RunConfig
@@ -120,7 +119,7 @@ class _Recorder(LocalFederation):
 
     def use(self, spec: NetworkSpec) -> None:
         super().use(spec)
-        self.network = json.dumps(spec.record() | {OWN_MODEL: ""})
+        self.network = network_text(spec)
 
     def deliver(self, question: str, message: Message) -> list[Message]:
         replies = super().deliver(question, message)

@@ -1,6 +1,5 @@
 """A federation over a Flower grid: silos elsewhere, each question a message, silos that may be late, gone or wrong."""
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,7 +21,6 @@ from fedtct.federation.wire import (
     ERROR,
     FORGET,
     FORGOT,
-    OWN_MODEL,
     PREPARATION,
     REMEMBERED,
     SILO,
@@ -30,6 +28,7 @@ from fedtct.federation.wire import (
     VERSION,
     Envelope,
     halves,
+    network_text,
     pack,
     seal,
     unpack,
@@ -86,7 +85,7 @@ class FlowerFederation(Federation):
         """The network goes out with every question: the process that answers knows nothing yet."""
         if not isinstance(spec.model, str) and not self.own_model:
             raise FedtctError("across machines a model must have a name: one of fedtct's, or module:function")
-        self._spec, self._network = spec, json.dumps(spec.record() | {OWN_MODEL: self.own_model})
+        self._spec, self._network = spec, network_text(spec, self.own_model)
 
     def ask(self, question: str, message: Message) -> Replies:
         """One round, with the bytes that were handed to Flower and that came from it."""

@@ -1,12 +1,17 @@
 """The form in which messages travel over Flower: one record of arrays, one of plain values, nothing that can run."""
 
+import base64
+import json
+import zlib
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from safetensors.torch import load, save
 from torch import Tensor
 
+from fedtct.models import NetworkSpec
 from fedtct.silo import Message
 
 ARRAYS, CONFIG, OWN = "arrays", "config", "fedtct."
@@ -16,7 +21,7 @@ FORGOT = OWN + "forgot"  # the silo should remember a round and does not: its an
 PREPARATION = ("moments", "normalise")  # questions that leave features in a silo
 REMEMBERED = ("train", "regress")  # questions of every round, after which a silo's memory may have changed
 HALVED = ("parameters", "w")  # what may travel in half precision; scales and statistics would not survive it
-OWN_MODEL = "own_model"  # beside the record of a network: the function that makes it
+OWN_MODEL, FIXED = "own_model", "fixed"  # beside the record of a network: the function that makes it, other buffers
 FORGET = "forget"  # the run is over: a silo removes what it kept for it
 
 
@@ -79,3 +84,17 @@ def seal(envelope: Envelope) -> dict[str, Any]:
 def unseal(own: dict[str, Any]) -> Envelope:
     """The envelope of a question."""
     return Envelope(**{spec.name: own[OWN + spec.name] for spec in fields(Envelope)})
+
+
+def network_text(spec: NetworkSpec, own_model: str = "") -> str:
+    """Everything but the weights, from which silos build the network; ``own_model`` is the function that makes it.
+
+    Buffers that are no weights go along if the server has them from a file, since silos do not have it.
+    """
+    fixed = save({name: buffer.cpu().contiguous() for name, buffer in spec.fixed.items()})
+    return json.dumps(spec.record() | {OWN_MODEL: own_model, FIXED: base64.b64encode(zlib.compress(fixed)).decode()})
+
+
+def fixed_buffers(record: dict[str, Any]) -> dict[str, Tensor]:
+    """The buffers in what ``network_text`` gave."""
+    return load(zlib.decompress(base64.b64decode(record[FIXED])))
