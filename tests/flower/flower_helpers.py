@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from flwr.app import Context, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
 from flwr.app import Message as FlowerMessage
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -98,6 +98,30 @@ class InlineGrid:
 
     def pull_messages(self, keys: Iterable[str]) -> list[FlowerMessage]:
         return [self._replies.pop(key) for key in list(keys) if key in self._replies]
+
+
+class Tampered(InlineGrid):
+    """A grid in which one silo's replies to a question are changed on their way."""
+
+    def __init__(self, folder, node, question, change):
+        super().__init__(folder, parts())
+        self.node, self.question, self.change = node, question, change
+
+    def pull_messages(self, keys):
+        replies = super().pull_messages(keys)
+        for reply in replies:
+            asked = self.asked[int(reply.metadata.reply_to_message_id[1:])]
+            if asked == (self.node, self.question):
+                self.change(reply.content)
+        return replies
+
+
+def config(content) -> ConfigRecord:
+    return content.config_records["config"]
+
+
+def arrays(content) -> ArrayRecord:
+    return content.array_records["arrays"]
 
 
 def over(grid, notes=None, run="run", own_model="", keys=None, **terms):

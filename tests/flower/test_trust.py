@@ -5,8 +5,7 @@ import time
 
 import pytest
 import torch
-from flower_helpers import InlineGrid, local, parts
-from flwr.app import ArrayRecord, ConfigRecord
+from flower_helpers import InlineGrid, Tampered, arrays, config, local, parts
 
 import fedtct
 from fedtct.federation import flower
@@ -17,30 +16,6 @@ from fedtct.federation.wire import as_array
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 FEDAVG = fedtct.FedAvg("mlp", rounds=2, local_epochs=1, num_classes=10)
-
-
-class Tampered(InlineGrid):
-    """A grid in which one silo's replies to a question are changed on their way."""
-
-    def __init__(self, folder, node, question, change):
-        super().__init__(folder, parts())
-        self.node, self.question, self.change = node, question, change
-
-    def pull_messages(self, keys):
-        replies = super().pull_messages(keys)
-        for reply in replies:
-            asked = self.asked[int(reply.metadata.reply_to_message_id[1:])]
-            if asked == (self.node, self.question):
-                self.change(reply.content)
-        return replies
-
-
-def config(content) -> ConfigRecord:
-    return content.config_records["config"]
-
-
-def arrays(content) -> ArrayRecord:
-    return content.array_records["arrays"]
 
 
 CHANGES = {

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from fedtct.agreement import LABELS, NAMES, NUMBERS
+from fedtct.federation.descriptions import misdescribed
 from fedtct.silo import Message
 
 SCORES = ("n", "samples", "correct", "loss")
@@ -50,7 +51,7 @@ def flaw(question: str, asked: Message, reply: Message, outputs: int) -> str:
             return f"its '{name}' is no array of real numbers"
         if tuple(found.shape) != shape:
             return f"its '{name}' has shape {tuple(found.shape)}, not {shape}"
-    return ""
+    return misdescribed(reply) if question == "describe" else ""
 
 
 def _first_lacking(question: str, asked: Message, reply: Message) -> str:
@@ -69,8 +70,6 @@ def _numbers(question: str, reply: Message) -> Sequence[str]:
             return ["largest_eigenvalue"]
         case "sums":
             return ["yy"]
-        case "describe":
-            return [name for name in ("held", "pixels", "answer_mean", "answer_m2") if name in reply]
     return []
 
 
