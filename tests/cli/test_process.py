@@ -93,6 +93,36 @@ def test_ctrl_c_says_how_to_go_on_and_that_works(name: str, tmp_path: Path) -> N
     assert tree(tmp_path, "**/model/model.safetensors").items() >= done.items()
 
 
+OVER = {
+    "compare": (["compare", "--methods", "fedavg,scaffold"], "scaffold"),
+    "run": (["run", "--method", "fedavg", "--lr", "0.1,1e-6", "--holdout", "0.2"], "lr-0.1 (chosen)"),
+}
+
+
+@pytest.mark.parametrize("command", OVER)
+def test_what_is_over_is_shown_where_nothing_can_be_written(command: str, tmp_path: Path) -> None:
+    words, shown = OVER[command]
+    process = start(tmp_path, *words, *OPTIONS[:4], "--split", "iid", "--rounds", "1", "--out", "c")
+    first, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert shown in first
+    before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    process = start(tmp_path, command, "--resume", "c", program=("-c", WITHOUT_FILES))
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, out) == (0, first), err
+    assert "the report is not written again: c/" in err
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
+
+
+# A folder that may only be read does not stop root; that no file may have a byte in it does.
+WITHOUT_FILES = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+from fedtct.cli import main
+sys.exit(main())
+"""
+
+
 SLOW_SITE = """
 import sys, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

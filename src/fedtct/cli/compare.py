@@ -7,7 +7,7 @@ import typer
 
 from fedtct.cli.options import with_settings
 from fedtct.cli.output import next_free, print_lines
-from fedtct.cli.plots import draw_comparison, look_at_run, report_on
+from fedtct.cli.plots import draw_comparison, look_at_run, needed_unless, report_on, to_look_at
 from fedtct.cli.run import Config, Json, Out, Resume
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
@@ -70,7 +70,7 @@ def compare(
 
 def carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool) -> None:
     """Run a comparison and show what came of it."""
-    from fedtct.runs.compare import write_comparison
+    from fedtct.runs.compare import TABLE, table, write_comparison
 
     numbers, several = {name: n for n, name in enumerate(plan.runs, 1)}, len({c.seed for c in plan.runs.values()}) > 1
 
@@ -78,15 +78,17 @@ def carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool
         seed = f" seed {config.seed}" if several else ""
         return screen.watch(f"{numbers[name]}/{len(numbers)} {config.method} {config.split}{seed}", config)
 
+    were_over = plan.finished(path)
     with stoppable(screen, path, resuming("fedtct compare", path)), screen:
         screen.expect(len(plan.runs))
         screen.wait(f"checking {len(plan.runs)} runs")
         runs = plan.execute(path, resume=resume, watch=watch, look=look_at_run)
         screen.wait("drawing and writing the report")
-        lines = write_comparison(runs, path)
-        draw_comparison(runs, path)
-        page = report_on(list(runs.values()), path)
-    print_lines(lines, path, json, page)
+        with needed_unless(were_over, screen):
+            write_comparison(runs, path)
+            draw_comparison(runs, path)
+            report_on(list(runs.values()), path)
+    print_lines(table(runs), path, json, to_look_at(path, TABLE))
 
 
 def words(text: str) -> list[str]:

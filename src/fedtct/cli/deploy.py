@@ -11,6 +11,7 @@ import typer
 from fedtct.cli.flower import need_flower
 from fedtct.cli.help import Commands
 from fedtct.cli.output import next_free, print_messages, print_summary
+from fedtct.cli.plots import to_look_at
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
@@ -225,12 +226,10 @@ def _folder_of_the_run(config: "RunConfig", default: Path, out: Path | None, res
 
 
 def _print_result(folder: Path) -> None:
-    from fedtct.report.page.write import REPORT
     from fedtct.runs.folder import METRICS, RunFolder
     from fedtct.runs.summary import Summary
 
-    page = folder / REPORT
-    print_summary(Summary.of(RunFolder.read(folder)), False, page if page.is_file() else folder / METRICS)
+    print_summary(Summary.of(RunFolder.read(folder)), False, to_look_at(folder, METRICS))
 
 
 @deploy.command()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,24 +58,27 @@ def draw_comparison(runs: Mapping[str, RunFolder], folder: Path) -> None:
         write_plots(curves, folder / PLOTS / slug(split), title=title)
 
 
-def report_on(runs: Sequence[RunFolder], folder: Path) -> Path:
+def report_on(runs: Sequence[RunFolder], folder: Path) -> None:
     """Write the report of these runs into a folder."""
     from fedtct.report.page import write_report
     from fedtct.report.page.write import REPORT
 
-    return write_report(runs, folder / REPORT)
+    write_report(runs, folder / REPORT)
 
 
-def report_again(run: RunFolder, screen: Screen) -> Path:
-    """Write the report of a run that was over before; where that cannot be, say so and give what is there to see."""
-    from fedtct.report.page.write import REPORT
-    from fedtct.runs.folder import METRICS
-
+@contextmanager
+def needed_unless(were_over: bool, screen: Screen) -> Iterator[None]:
+    """Around what is written about runs: if they were over before, it is there, and that it cannot be is only told."""
     try:
-        return report_on([run], run.path)
+        yield
     except OSError as error:
-        if not (reason := reason_of(error)):
+        if not were_over or not (reason := reason_of(error)):
             raise
         screen.say(f"the report is not written again: {reason}")
-    page = run.path / REPORT
-    return page if page.is_file() else run.path / METRICS
+
+
+def to_look_at(folder: Path, instead: str) -> Path:
+    """The report in a folder; where there is none, the numbers that it would show."""
+    from fedtct.report.page.write import REPORT
+
+    return next((folder / name for name in (REPORT, instead) if (folder / name).is_file()), folder)

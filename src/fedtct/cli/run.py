@@ -8,7 +8,7 @@ import typer
 from fedtct.cli.flower import need_flower
 from fedtct.cli.options import with_settings
 from fedtct.cli.output import next_free, print_choice, print_summary
-from fedtct.cli.plots import look_at_run, report_again, report_on
+from fedtct.cli.plots import look_at_run, needed_unless, report_on, to_look_at
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
@@ -107,6 +107,7 @@ def _folders(engine: str) -> "type[RunFolder]":
 
 
 def _execute(folder: "RunFolder", screen: Screen, json: bool, engine: str) -> None:
+    from fedtct.runs.folder import METRICS
     from fedtct.runs.summary import Summary
 
     if engine == "flower":
@@ -119,8 +120,9 @@ def _execute(folder: "RunFolder", screen: Screen, json: bool, engine: str) -> No
     with stoppable(screen, folder.path, folder.go_on), screen:
         execute(folder, look_at_run)
         screen.wait("writing the report")
-        page = report_again(folder, screen) if was_over else report_on([folder], folder.path)
-    print_summary(Summary.of(folder), json, page)
+        with needed_unless(was_over, screen):
+            report_on([folder], folder.path)
+    print_summary(Summary.of(folder), json, to_look_at(folder.path, METRICS))
 
 
 def _choose(config: RunConfig, rates: list[Any], path: Path, screen: Screen, json: bool) -> None:
@@ -132,10 +134,12 @@ def _choose(config: RunConfig, rates: list[Any], path: Path, screen: Screen, jso
 
 
 def _carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool) -> None:
-    from fedtct.runs.choose import choose
+    from fedtct.runs.choose import CHOICE, choose
 
+    were_over = plan.finished(path)
     with stoppable(screen, path, resuming("fedtct run", path)), screen:
         choice = choose(plan, path, resume=resume, watch=screen.watch, look=look_at_run)
         screen.wait("writing the report")
-        page = report_on(list(choice.runs.values()), path)
-    print_choice(choice, json, page)
+        with needed_unless(were_over, screen):
+            report_on(list(choice.runs.values()), path)
+    print_choice(choice, json, to_look_at(path, CHOICE))

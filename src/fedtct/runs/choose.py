@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedtct.errors import FedtctError
-from fedtct.files import write_json
+from fedtct.files import read_json, write_json
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Look, prepare
 from fedtct.runs.folder import RunFolder
@@ -56,7 +56,9 @@ def choose(
         raise FedtctError(f"none of {', '.join(ratings)} can be chosen: every run diverged. They are in {folder}")
     best = max(rated, key=lambda name: rated[name])
     measure = "holdout_r2" if Summary.of(runs[best]).regression else "holdout_accuracy"
-    write_json(Path(folder) / CHOICE, {"best": best, measure: ratings})
+    file, record = Path(folder) / CHOICE, {"best": best, measure: ratings}
+    if not file.is_file() or read_json(file) != record:  # what was over before may lie where nothing can be written
+        write_json(file, record)
     return Choice(runs[best], runs, ratings)
 
 

@@ -18,6 +18,8 @@ from fedtct.runs.folder import RunFolder
 from fedtct.runs.plan import Plan
 from fedtct.runs.summary import Summary
 
+TABLE = "summary.csv"
+
 
 def comparison(
     methods: Sequence[str], splits: Sequence[str], seeds: Sequence[int], settings: Mapping[str, Any] | None = None
@@ -139,7 +141,7 @@ def write_comparison(runs: Mapping[str, RunFolder], folder: str | Path) -> list[
     folder, lines = Path(folder), table(runs)
     everything = {name: Summary.of(run).as_dict() for name, run in runs.items()}
     write_json(folder / "summary.json", {"table": [line.as_dict() for line in lines], "runs": everything})
-    _write_csv(folder / "summary.csv", lines)
+    _write_csv(folder / TABLE, lines)
     return lines
 
 

@@ -48,6 +48,10 @@ class Plan:
         record = {"purpose": self.purpose, "runs": {name: asdict(config) for name, config in self.runs.items()}}
         write_json(folder / PLAN, record)
 
+    def finished(self, folder: str | Path) -> bool:
+        """Whether every run has come to its end in this folder."""
+        return all(RunFolder(Path(folder) / name, config).finished for name, config in self.runs.items())
+
     def execute(
         self, folder: str | Path, *, resume: bool = False, watch: Watch | None = None, look: Look | None = None
     ) -> dict[str, RunFolder]:
@@ -58,7 +62,8 @@ class Plan:
         folder = Path(folder) if resume else free_folder(folder)
         for config in self.runs.values():
             rehearse(config)
-        self.write(folder)
+        if not resume:
+            self.write(folder)
         done = {}
         for name, config in self.runs.items():
             watcher = watch(name, config) if watch else None
