@@ -62,7 +62,7 @@ class Plan:
         folder = Path(folder) if resume else free_folder(folder)
         for config in self.runs.values():
             rehearse(config)
-        if not resume:
+        if not (folder / PLAN).is_file():
             self.write(folder)
         done = {}
         for name, config in self.runs.items():
