@@ -92,3 +92,10 @@ def test_grids_are_the_papers():
     assert grids == dict.fromkeys(("fedavg", "fedprox", "scaffold", "feddyn", "centralized"), GRID) | {
         "fedadam": FEDADAM_GRID
     }
+
+
+def test_another_step_than_the_papers_is_in_the_label_of_tct_alone(tmp_path):
+    fedavg = train(CIFAR10, "classes:1")
+    put(tmp_path, Tangent(fedavg), lr_used=3.46e-5, refused="it diverges")
+    assert shown(tmp_path, Tangent(fedavg)).label == "full, stage 2's step 3.5e-05 instead of 5e-05"
+    assert shown(tmp_path, fedavg).label == "half"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from fedtct.errors import FedtctError
 from fedtct.files import read_json
-from fedtct.paper.protocol import GRID, SCALES, STAGE1_IS, Run, Tangent, Train
+from fedtct.paper.protocol import GRID, SCALES, STAGE1_IS, STAGE2_LR, Run, Tangent, Train
 from fedtct.paper.tables import Cell
 
 Points = list[tuple[int, float]]
@@ -39,7 +39,7 @@ class Result:
     @property
     def label(self) -> str:
         """The scale, and what differs from its protocol."""
-        return self.size + self._rate + (", diverged" if self.diverged else "")
+        return self.size + self._rate + self._step + (", diverged" if self.diverged else "")
 
     @property
     def _rate(self) -> str:
@@ -50,6 +50,13 @@ class Result:
             return ", nothing held out"
         usual = scale.central_grid if config["method"] == "centralized" else scale.grid
         return "" if rounds in (None, usual) else f", rate after {rounds} rounds"
+
+    @property
+    def _step(self) -> str:
+        """The step size of stage 2 that was taken where the paper's diverges."""
+        if (step := self.record.get("lr_used")) is None:
+            return ""
+        return f", stage 2's step {step if step == 'auto' else f'{step:.1e}'} instead of {STAGE2_LR:.0e}"
 
     @property
     def diverged(self) -> bool:
@@ -84,7 +91,8 @@ class Result:
         """What TCT started from, as FedAvg's result at a smaller scale."""
         rows = [row for row in self.record["rows"] if row["stage"] == "stage1"]
         ended = {"rows": rows, "top1_percent": round(100 * rows[-1]["test_accuracy"], 2)}
-        return Result(STAGE1_IS[self.scale], self.seed, self.record | ended)
+        record = {name: value for name, value in self.record.items() if name != "lr_used"}
+        return Result(STAGE1_IS[self.scale], self.seed, record | ended)
 
 
 def _read(path: Path) -> Result:
