@@ -19,7 +19,7 @@ class FedtctError(ValueError):
 
     def __init__(self, text: str, stranger: BaseException | None = None, data: str = "") -> None:
         kind = "" if stranger is None else f": {type(stranger).__name__}"
-        super().__init__(text + data + (kind and f"{kind}: {stranger}"))
+        super().__init__(text + data + (kind and f"{kind}: {stranger}".rstrip()))
         self.told = text + (kind and f"{kind}; the silo's log says more")
 
 

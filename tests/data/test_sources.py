@@ -82,6 +82,21 @@ def test_row_numbers_that_pandas_wrote_are_not_learnt_from(tmp_path):
     pd.testing.assert_frame_equal(with_numbers, without)
 
 
+@pytest.mark.parametrize("row", ["49.5,ill,1,", "49,5,ill,1", "1,2,49.5,ill,1"])
+def test_columns_are_not_moved_under_other_names(tmp_path, row):
+    (tmp_path / "a.csv").write_text(f"age,diagnosis,ward\n{row}\n{row}\n")
+    with pytest.raises(FedtctError, match="rows have more fields than the first line has names: name every column"):
+        read_samples(tmp_path / "a.csv", "diagnosis")
+
+
+def test_a_target_that_is_there_twice_is_not_learnt_from(tmp_path):
+    (tmp_path / "a.csv").write_text('age,"y",,,y\n50,1,,,1\n60,0,,,0\n')
+    with pytest.raises(FedtctError, match="there are several columns called 'y': rename or drop all but one"):
+        read_samples(tmp_path / "a.csv", "y")
+    (tmp_path / "b.csv").write_text("age,y,y.1,,\n50,1,2,,\n60,0,3,,\n")
+    assert read_samples(tmp_path / "b.csv", "y")[0]["y.1"].tolist() == [2, 3]
+
+
 def test_a_file_that_is_no_silo_is_not_passed_over_in_silence(tmp_path):
     (tmp_path / "north.csv").write_text("a,y\n1,2\n")
     (tmp_path / "south.xlsx").write_text("")
@@ -131,11 +146,15 @@ def test_what_cannot_be_read(tmp_path):
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00\x80")
     (tmp_path / "text.parquet").write_text("hello")
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
+    (tmp_path / "long.csv").write_text("a,b\n1,2\n1,2,3\n")
+    np.savez(tmp_path / "objects.npz", x=np.ones((2, 1)), y=np.array(["ill", "well"], object))
     (tmp_path / "commas.csv").write_text('"a, b",c\n1,2\n')
     (tmp_path / "a.xlsx").write_text("a,b\n1,2\n")
     for name, target, message in [
         ("empty.csv", "b", "cannot be read as a table"),
         ("header.csv", "b", "without rows"),
+        ("long.csv", "b", r"cannot be read as a table: .* saw 3\Z"),
+        ("objects.npz", "", r"plain arrays, not Python objects: save texts with astype\(str\)"),
         ("binary.csv", "b", "cannot be read as a table"),
         ("text.parquet", "b", "cannot be read as a table"),
         ("none.csv", "b", "cannot read .*none.csv: No such file"),

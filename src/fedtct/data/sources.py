@@ -83,15 +83,9 @@ def read_table(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        if path.suffix.lower() == ".parquet":
-            table = pd.read_parquet(path)
-        else:
-            with path.open(encoding="utf-8-sig") as file:
-                header = re.sub('"[^"]*"', "", file.readline())  # names in quotes may hold anything
-            separator = max(";\t|,", key=header.count)
-            exact: Any = {} if int(pd.__version__.split(".")[0]) >= 3 else {"float_precision": "round_trip"}
-            table = _without_row_numbers(pd.read_csv(path, sep=separator, encoding="utf-8-sig", **exact))
-            table = _with_decimal_commas(table) if separator == ";" else table
+        table = pd.read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+    except FedtctError:
+        raise
     except ImportError as error:
         raise FedtctError(f"{path}: reading Parquet files needs pyarrow: pip install 'fedtct[parquet]'") from error
     except OSError as error:
@@ -105,6 +99,29 @@ def read_table(path: Path) -> pd.DataFrame:
     if table.empty:
         raise FedtctError(f"{path} is a table without rows")
     return table.rename(columns=str)
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    """The table in a CSV file; refused where pandas would move columns under other names, or make up names."""
+    import pandas as pd
+
+    with path.open(encoding="utf-8-sig") as file:
+        header = re.sub('"[^"]*"', "", file.readline())  # names in quotes may hold anything
+    separator = max(";\t|,", key=header.count)
+    how: Any = {"sep": separator, "encoding": "utf-8-sig"}
+    if int(pd.__version__.split(".")[0]) < 3:
+        how["float_precision"] = "round_trip"
+    table = pd.read_csv(path, **how)
+    if len(table) and not isinstance(table.index, pd.RangeIndex):  # what is too much became an index
+        raise FedtctError(
+            f"{path}: rows have more fields than the first line has names: name every column, end no row with a "
+            "separator, and where numbers have decimal commas put semicolons between columns"
+        )
+    names = pd.read_csv(path, **how, header=None, nrows=1, dtype=str, keep_default_na=False).loc[0].tolist()
+    if twice := [name for name in names if name and names.count(name) > 1]:
+        raise FedtctError(f"{path}: there are several columns called '{twice[0]}': rename or drop all but one")
+    table = _without_row_numbers(table)
+    return _with_decimal_commas(table) if separator == ";" else table
 
 
 def _without_row_numbers(table: pd.DataFrame) -> pd.DataFrame:
@@ -132,6 +149,9 @@ def load_npz(path: Path, *names: str) -> list[Any]:
     except FileNotFoundError as error:
         raise FedtctError(f"cannot read {path}: {error.strerror}") from error
     except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        if "Object arrays" in str(error):  # numpy tells them apart by its words alone
+            kinds = "texts with astype(str), numbers with astype(float)"
+            raise FedtctError(f"{path} must hold plain arrays, not Python objects: save {kinds}") from error
         raise FedtctError(f"{path} cannot be read as an .npz file of plain arrays", error) from error
 
 
