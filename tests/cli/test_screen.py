@@ -1,9 +1,11 @@
 """What a user sees while a command works: how far it is, how long it will take, and how to go on if it stops."""
 
 import errno
+import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from fedtct.cli import main
 from fedtct.cli import screen as module
@@ -47,6 +49,23 @@ def test_lines_tell_the_round_that_is_asked_and_how_long_the_rest_takes(
         "fedavg  stage 1  round 2 of 4  silo 1 of 3  about 2 min left",
         "fedavg  stage 1  round 3 of 4  silo 1 of 3  about 60 s left",
     ]
+
+
+@pytest.mark.parametrize("width", [80, 100, 130, 200])
+@pytest.mark.parametrize("ratings", ["accuracy", "r2"])
+def test_bars_fit_the_terminal_and_tell_the_stage_and_the_time_that_is_left(
+    width: int, ratings: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"COLUMNS": str(width), "FORCE_COLOR": "1", "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    screen = Screen()
+    bars = screen.watch("12/24 fedavg-last-layer dirichlet:0.1 seed 1", RunConfig())
+    bars.begin("stage1", 100, 0)
+    bars.record(Row("stage1", 100, **{f"{of}_{ratings}": 0.987 for of in ("test", "holdout", "train")}))  # type: ignore[arg-type]
+    shown = Console(width=width, force_terminal=False)
+    shown.print(screen.bars.make_tasks_table(screen.bars.tasks))
+    (line,) = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"12/24 fed.*  stage 1 ━+ 100/100 rounds test [R²]* ?[\d.]+.* left \d:\d\d:\d\d", line.rstrip())
 
 
 def test_a_full_disk_is_said_in_a_line_and_the_run_goes_on_later(

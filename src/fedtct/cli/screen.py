@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -20,6 +20,8 @@ SECONDS_BETWEEN_LINES = 10.0
 Item = TypeVar("Item")
 RATING = ("describe", "evaluate", "rate", "assess", "calibrate")  # questions that belong to no round of their own
 RATED_ON = {"test": "test", "holdout": "held-out", "train": "train"}  # as titles, where there is little room
+WIDE = 130  # columns of a terminal: in fewer, bars show one accuracy, and no time but what is left
+OTHERS = {True: 92, False: 50}  # columns that all but the title of a bar takes, in a wide terminal and in others
 STAGES = {"stage1": "stage 1", "convexify": "convexify", "stage2": "stage 2", "alone": "each silo alone"}
 
 
@@ -28,12 +30,14 @@ class Screen:
 
     def __init__(self, quiet: bool = False) -> None:
         self.console = Console(stderr=True, quiet=quiet, highlight=False)
+        wide = self.console.width >= WIDE
+        self._room = max(12, self.console.width - OTHERS[wide])
         self.bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[rounds]}", justify="right"),
-            TextColumn("{task.fields[accuracy]}"),
-            TimeElapsedColumn(),
+            TextColumn("{task.fields[accuracy]}" if wide else "{task.fields[rating]}"),
+            *([TimeElapsedColumn()] if wide else []),
             TextColumn("{task.fields[left]}"),
             TimeRemainingColumn(),
             console=self.console,
@@ -63,7 +67,7 @@ class Screen:
     def wait(self, doing: str) -> None:
         """Say what is done now, if nobody can tell how long it takes; the next thing that is shown takes its place."""
         self.done_waiting()
-        self._waiting = self.bars.add_task(doing, total=None, rounds="", accuracy="", left="")
+        self._waiting = self._add(doing, None)
 
     def done_waiting(self) -> None:
         """What was waited for is over."""
@@ -74,7 +78,7 @@ class Screen:
     def _count(self) -> None:
         """A run begins: those before it are over."""
         if self._total > 1 and not self._runs:
-            self._all = self.bars.add_task("all runs", total=self._total, rounds="", accuracy="", left="left")
+            self._all = self._add("all runs", self._total)
         if self._all in self.bars.task_ids:
             self.bars.update(self._all, completed=self._runs, rounds=f"{self._runs}/{self._total} runs")
         self._runs += 1
@@ -82,7 +86,15 @@ class Screen:
     def show_bar(self, title: str, total: int, done: int) -> TaskID:
         """A new bar, below those that are there."""
         self.done_waiting()
-        return self.bars.add_task(title, total=total, completed=done, rounds="", accuracy="", left="left")
+        return self._add(title, total, done)
+
+    def _add(self, title: str, total: int | None, done: int = 0) -> TaskID:
+        """A bar; of a title that is too long the middle is left out, because its end says what is done now."""
+        end = 2 * self._room // 3
+        short = title if len(title) <= self._room else f"{title[: self._room - 1 - end]}…{title[-end:]}"
+        texts: dict[str, Any] = dict.fromkeys(("rounds", "accuracy", "rating"), "")
+        texts |= {"title": title, "left": "" if total is None else "left"}
+        return self.bars.add_task(short, total=total, completed=done, **texts)
 
     def track(self, items: Sequence[Item], doing: str) -> Iterator[Item]:
         """Go through some items and show how far it is."""
@@ -111,7 +123,7 @@ class Screen:
     def watch(self, name: str, config: RunConfig) -> Watcher:
         """Someone who shows a run here; of the run before, a line is left."""
         if rated := [task for task in self.bars.tasks if task.fields["accuracy"]]:
-            self.say(f"{rated[-1].description}  {rated[-1].fields['accuracy']}")
+            self.say(f"{rated[-1].fields['title']}  {rated[-1].fields['accuracy']}")
         for task in self.bars.task_ids:
             if task not in (self._waiting, self._all):
                 self.bars.remove_task(task)
@@ -196,7 +208,7 @@ class _Bars(_Shown):
         done = min(self.done, self.rounds)
         self.bars.update(self.task, completed=done, rounds=self.silos or f"{int(done + 1e-6)}/{self.rounds} rounds")
         if row is not None and (text := accuracies(row)):
-            self.bars.update(self.task, accuracy=text)
+            self.bars.update(self.task, accuracy=text, rating=text.partition("  ")[0])
 
 
 def accuracies(row: Row) -> str:
