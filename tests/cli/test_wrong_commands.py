@@ -124,6 +124,7 @@ BAD = {
     "paper run all --only imagenet": "give the state dict with --imagenet FILE",
     "paper run table2 --only cifar10/classes:2/tct": "fedtct data fetch cifar10",
     "paper unpack nowhere state": "nowhere is no folder",
+    "paper report --results nowhere": "there is no folder nowhere: fedtct paper run makes it, or say where",
     "dance": "No such command 'dance'",
     "runn": "No such command 'runn'. Did you mean 'run'? (--help",
     "run --lrr 1": "Did you mean '--lr'? (--help",

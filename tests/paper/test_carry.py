@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtct import FedtctError
+from fedtct.cli import main
 from fedtct.paper.carry import pack, unpack
 
 NAMES = st.sampled_from(["a", "run/metrics.jsonl", "run/checkpoints/stage1.safetensors", "other/x.part"])
@@ -38,6 +39,12 @@ def test_a_part_that_is_missing_is_noticed_before_anything_is_written(tmp_path):
     with pytest.raises(FedtctError, match="weights is not whole: there are 3 of 4 parts"):
         unpack(tmp_path / "carried", tmp_path / "back")
     assert not (tmp_path / "back").exists()
+
+
+def test_the_command_that_goes_on_names_all_it_needs(tmp_path, capsys):
+    packed(tmp_path)
+    assert main(["paper", "unpack", str(tmp_path / "carried"), str(tmp_path / "back")]) == 0
+    assert f": fedtct paper run PART --state {tmp_path / 'back'}, with the options" in capsys.readouterr().out
 
 
 def test_nothing_is_written_over(tmp_path):

@@ -140,6 +140,8 @@ def report(
     \b
     fedtct paper report
     """
+    if not results.is_dir():  # an empty page would take the place of one with results
+        raise FedtctError(f"there is no folder {results}: fedtct paper run makes it, or say where it is with --results")
     with Screen() as screen:
         screen.wait("reading results, drawing figures")
         from fedtct.paper.report import FINDINGS, write_report
@@ -179,8 +181,8 @@ def unpack(
     """
     from fedtct.paper.carry import unpack
 
-    files, go_on = unpack(carried, state), shlex.join(["fedtct", "paper", "run", "--state", str(state)])
-    print(f"{len(files)} files in {state}: {go_on} goes on with them")
+    files, go_on = unpack(carried, state), shlex.join(["fedtct", "paper", "run", "PART", "--state", str(state)])
+    print(f"{len(files)} files in {state}: {go_on}, with the options of before, goes on with them")
 
 
 def parts(part: str) -> dict[str, Run]:
