@@ -2,6 +2,7 @@
 
 import errno
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,16 @@ def test_a_finished_run_is_not_run_again(fedtct: Terminal) -> None:
     assert fedtct("run", "--resume", "a", "--json") == 0
     assert json.loads(fedtct.out) == first
     assert fedtct.tree() == before
+
+
+@pytest.mark.parametrize("there", ['model = "elsewhere:build"', 'device = "cuda:99"'])
+def test_a_finished_run_shows_its_table_where_its_model_cannot_be_made(there: str, fedtct: Terminal) -> None:
+    first = fedtct.run("--method", "fedavg", "--rounds", "1", "--out", "a")
+    name = there.split(" = ")[0]
+    config = Path("a/config.toml")
+    config.write_text(re.sub(rf"(?m)^{name} = .*$", there, config.read_text()))
+    assert fedtct("run", "--resume", "a", "--json") == 0, fedtct.err
+    assert json.loads(fedtct.out)["test_accuracy"] == first["test_accuracy"]
 
 
 def test_a_finished_run_shows_its_table_where_nothing_can_be_written(

@@ -118,7 +118,8 @@ def _execute(folder: "RunFolder", screen: Screen, json: bool, engine: str) -> No
         screen.say(promise)
     was_over = folder.finished
     with stoppable(screen, folder.path, folder.go_on), screen:
-        execute(folder, look_at_run)
+        if not was_over:  # what is over may be looked at where its model cannot be made: without its module or its GPU
+            execute(folder, look_at_run)
         screen.wait("writing the report")
         with needed_unless(was_over, screen):
             report_on([folder], folder.path)
