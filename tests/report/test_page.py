@@ -123,7 +123,7 @@ def test_a_run_that_goes_on_elsewhere_can_be_looked_at(compared: Path, tmp_path:
     (run / "metrics.jsonl").write_bytes(rows[: rows.index(b"convexify")])  # in the middle of a line
     page = render(read_runs([run]))
     assert f"fedtct run --resume {run}" in page
-    assert "Not known" in page
+    assert "Not known: the run is not over yet" in page
     assert (run / "metrics.jsonl").read_bytes() == rows[: rows.index(b"convexify")]
 
 
@@ -144,6 +144,9 @@ def test_runs_are_told_apart_by_what_differs(compared: Path, tmp_path: Path) -> 
     first, second = arrange([runs[0], run_with(tmp_path, tct, "d", split="iid", p=100)])
     assert (first.title, second.title) == ("digits, classes:4, 3 silos", "digits, iid, 3 silos")
     assert first.methods[0].label == second.methods[0].label == "TCT"
+    own = {"data": "silos", "dataset": "silos", "split": "own", "limit": 0}
+    others = [run_with(tmp_path, tct, name, **own, target=target) for name, target in (("e", "dose"), ("f", ""))]
+    assert [task.title for task in arrange(others)] == ["silos, 3 silos, target dose", "silos, 3 silos, target none"]
 
 
 @pytest.mark.parametrize(

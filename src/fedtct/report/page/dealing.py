@@ -10,7 +10,8 @@ def section(task: Task) -> Section:
     """One chart a seed: each deals anew."""
     of_seed = {run.config.seed: found for _, run, found in task.findings(SPLIT)}
     if not of_seed:
-        return Section("Who holds what", [Note("Not known: silos elsewhere do not tell how many samples of what.")])
+        why = "Not known: the run is not over yet, or its silos are elsewhere and do not tell how many samples of what."
+        return Section("Who holds what", [Note(why)])
     if len({str(found) for found in of_seed.values()}) == 1:  # silos' own data is not dealt
         of_seed = dict([*of_seed.items()][:1])
     charts = {f"seed {seed}": _chart(task, found) for seed, found in of_seed.items()}

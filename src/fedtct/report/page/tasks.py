@@ -134,6 +134,8 @@ def _value(run: RunFolder, name: str) -> Any:
 
 
 def _text(value: Any) -> str:
+    if value in ("", ()):
+        return "none"
     if isinstance(value, tuple):
         return "+".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
