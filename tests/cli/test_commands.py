@@ -187,9 +187,11 @@ def test_datasets_are_listed_and_verified(fedtct: Terminal) -> None:
     assert "digits         comes with scikit-learn" in fedtct.out
     assert "cifar10        not here: fedtct data fetch cifar10" in fedtct.out
     assert fedtct("data", "verify", "--data-dir", "nowhere") == 0
+    assert fedtct.out.startswith("nothing to compare: digits comes with scikit-learn")
     assert fedtct("data", "verify", "cifar10", "--data-dir", "nowhere") == 2
     assert "cifar10        missing" in fedtct.out
     assert fedtct("data", "verify", "digits") == 0
+    assert fedtct.out.startswith("nothing to compare")
 
 
 def test_without_a_command_there_is_help(fedtct: Terminal) -> None:

@@ -100,12 +100,14 @@ def verify(names: Names = None, data_dir: DataDir = None) -> None:
 
         asked = names or list(DATASETS)
         found = {name: check_files(name, data_dir) for name in screen.track(asked, "comparing with the originals")}
-    bad = 0
+    bad = compared = 0
     for name, checks in found.items():
         if not names and all(check.status == "missing" for check in checks):
             continue  # nobody asked for this one
         for check in checks:
             print(f"{name:<14} {check.status:<18} {check.path}" + (f" ({check.detail})" if check.detail else ""))
-            bad += check.status != "ok"
+            bad, compared = bad + (check.status != "ok"), compared + 1
+    if not compared:
+        print("nothing to compare: digits comes with scikit-learn, other datasets must be fetched first")
     if bad:
         raise FedtctError(f"{bad} files are not as published: delete and fetch them again")
