@@ -113,6 +113,17 @@ def test_what_ones_own_data_changes_is_said(folder, capsys, monkeypatch):
     assert all(f"--data: {value}]" in text for value in OWN_DEFAULTS.values())
 
 
+def test_options_that_none_of_ones_own_files_is_read_with_are_not_ignored_silently(folder, capsys):
+    few = ["--method", "fedavg", "--rounds", "1", "--json"]
+    assert main(["run", "--data", "silos", "--target", "state", "--image-size", "8,8", *few]) == 0
+    told = "fedtct: warning: --image-size is for folders of images: nothing here reads it\n"
+    assert capsys.readouterr().err == told
+    (folder / "arrays").mkdir()
+    np.savez("arrays/a.npz", x=np.random.default_rng(0).normal(size=(20, 3)), y=np.arange(20) % 2)
+    assert main(["run", "--data", "arrays", "--target", "state", *few]) == 0
+    assert capsys.readouterr().err == "fedtct: warning: --target is for tables: nothing here reads it\n"
+
+
 def test_a_comparison_says_what_ones_own_data_decides_on(folder, capsys):
     for words, message in {
         "--split classes:1": "split is 'own', not 'classes:1'",
