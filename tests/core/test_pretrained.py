@@ -1,5 +1,7 @@
 """Starting weights from a file, torchvision's ResNet-18 among them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from core_helpers import skewed_silos, tiny_net
@@ -135,3 +137,17 @@ def test_a_broken_safetensors_file_is_refused(tmp_path):
 def test_imagenet_weights_do_not_fit_other_models_or_images(model, channels, imagenet_file):
     with pytest.raises(FedtctError, match=r"init_weights: \d+ tensors do not fit the model"):
         FedAvg(model, init_weights=imagenet_file, rounds=1).fit(image_silos(channels))
+
+
+def test_a_model_that_was_saved_is_what_one_starts_from_in_the_way_that_the_error_says(tmp_path):
+    train = FedAvg(tiny_net(norm=True), rounds=1)
+    first = train.fit(skewed_silos()).model
+    first.export(tmp_path / "first.safetensors")
+    with pytest.raises(FedtctError, match=r"network\.module\.state_dict\(\) with torch\.save"):
+        replace(train, init_weights=tmp_path / "first.safetensors").fit(skewed_silos())
+
+    loaded = Classifier.load(tmp_path / "first.safetensors", tiny_net(norm=True))
+    torch.save(loaded.network.module.state_dict(), tmp_path / "first.pt")
+    second = replace(train, init_weights=tmp_path / "first.pt", rounds=0).fit(skewed_silos()).model
+    x = skewed_silos()[0].x
+    assert torch.equal(second.scores(x), first.scores(x))

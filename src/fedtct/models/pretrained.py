@@ -52,5 +52,7 @@ def load_state_dict(module: nn.Module, state: StateDict, head: str) -> None:
     if wrong or missing:
         names = ", ".join((wrong or missing)[:3])
         what = "do not fit the model" if wrong else "are missing from the file"
-        raise FedtctError(f"init_weights: {len(wrong or missing)} tensors {what} (first: {names})")
+        ours = ". Of a model that fedtct saved, load it and save network.module.state_dict() with torch.save"
+        saved = ours if "parameters" in wrong else ""
+        raise FedtctError(f"init_weights: {len(wrong or missing)} tensors {what} (first: {names}){saved}")
     module.load_state_dict(usable, strict=False)
