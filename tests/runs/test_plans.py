@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from fedtct import FedtctError
 from fedtct.runs.choose import candidates, choose
-from fedtct.runs.compare import comparison, share_rounds, write_comparison
+from fedtct.runs.compare import comparison, share_rounds, table, write_comparison
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.plan import Plan
@@ -58,7 +59,8 @@ def test_a_comparison_is_every_combination_once() -> None:
 def test_a_comparison_ends_with_a_table_of_means(tmp_path: Path) -> None:
     plan = comparison(["fedavg", "tct"], ["iid"], [0, 1], SMALL | {"rounds": 2})
     runs = plan.execute(tmp_path / "c")
-    fedavg, tct = write_comparison(runs, tmp_path / "c")
+    fedavg, tct = lines = table(runs)
+    write_comparison(lines, runs, tmp_path / "c")
     own = [Summary.of(runs[f"fedavg-iid-seed{seed}"]) for seed in (0, 1)]
     accuracies = [run.test_accuracy or 0.0 for run in own]
     assert fedavg.rating == fmean(accuracies)
@@ -206,6 +208,17 @@ def test_a_seed_that_diverged_leaves_a_regression_without_a_mean(tmp_path: Path)
     data = own_silos(tmp_path, np.linspace(0.0, 1.0, 60))
     plan = comparison(["fedavg"], ["own"], [0, 1], {"data": data, "model": "mlp", "rounds": 2, "lr": 1e6})
     for resume in (False, True):  # from a file R² that is no number comes back as none
-        (line,) = write_comparison(plan.execute(tmp_path / "c", resume=resume), tmp_path / "c")
+        (line,) = table(plan.execute(tmp_path / "c", resume=resume))
         assert line.regression
         assert (line.rating, line.spread) == (None, None)
+
+
+def test_what_is_over_is_shown_where_its_data_is_gone(tmp_path: Path) -> None:
+    data = own_silos(tmp_path, np.linspace(0.0, 1.0, 60))
+    plan = comparison(["fedavg"], ["own"], [0, 1], {"data": data, "model": "mlp", "rounds": 1})
+    shown = table(plan.execute(tmp_path / "c"))
+    shutil.rmtree(data)
+    assert table(Plan.read(tmp_path / "c").execute(tmp_path / "c", resume=True)) == shown
+    shutil.rmtree(tmp_path / "c" / "fedavg-own-seed1")  # but what is left to run is refused before anything is run
+    with pytest.raises(FedtctError, match="there is no folder"):
+        Plan.read(tmp_path / "c").execute(tmp_path / "c", resume=True)

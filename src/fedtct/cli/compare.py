@@ -84,11 +84,12 @@ def carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool
         screen.wait(f"checking {len(plan.runs)} runs")
         runs = plan.execute(path, resume=resume, watch=watch, look=look_at_run)
         screen.wait("drawing and writing the report")
+        lines = table(runs)
         with needed_unless(were_over, screen):
-            write_comparison(runs, path)
+            write_comparison(lines, runs, path)
             draw_comparison(runs, path)
             report_on(list(runs.values()), path)
-    print_lines(table(runs), path, json, to_look_at(path, TABLE))
+    print_lines(lines, path, json, to_look_at(path, TABLE))
 
 
 def words(text: str) -> list[str]:

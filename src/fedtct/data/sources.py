@@ -71,6 +71,15 @@ def read_samples(path: Path, target: str = "", task: str = "auto", image_size: S
     return _as_table(x), y if task == "auto" else _numbers_or_names(y.tolist(), task, f"{path}: y")
 
 
+def unread(paths: Sequence[Path]) -> dict[str, str]:
+    """The settings that ``read_samples`` takes no notice of for any of these paths, with what they are for."""
+    kinds = {
+        "target": ("tables", any(path.suffix.lower() in TABLES for path in paths)),
+        "image_size": ("folders of images", any(path.is_dir() for path in paths)),
+    }
+    return {name: kind for name, (kind, there) in kinds.items() if not there}
+
+
 def read_inputs(path: Path, image_size: Sequence[int] = ()) -> Any:
     """Samples alone, to predict from: a table may have more columns, images may lie in folders or not."""
     if path.is_dir():

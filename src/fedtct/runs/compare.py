@@ -136,13 +136,11 @@ def by_method_and_split(runs: Mapping[str, RunFolder]) -> dict[tuple[str, str], 
     return groups
 
 
-def write_comparison(runs: Mapping[str, RunFolder], folder: str | Path) -> list[Line]:
-    """summary.json and summary.csv; returns the table."""
-    folder, lines = Path(folder), table(runs)
+def write_comparison(lines: Sequence[Line], runs: Mapping[str, RunFolder], folder: Path) -> None:
+    """summary.json and summary.csv of a comparison's table and runs."""
     everything = {name: Summary.of(run).as_dict() for name, run in runs.items()}
     write_json(folder / "summary.json", {"table": [line.as_dict() for line in lines], "runs": everything})
     _write_csv(folder / TABLE, lines)
-    return lines
 
 
 def _write_csv(path: Path, lines: Sequence[Line]) -> None:

@@ -282,25 +282,19 @@ class RunConfig:
 
 def warn_of_unread(configs: Iterable[RunConfig], typed: Iterable[str]) -> None:
     """Say so if somebody typed a setting that none of the runs reads: what it was to change stays as it is."""
-    unread = [config.unread() | _not_for_files(config) for config in configs]
+    unread = [config.unread() | _unread_by_files(config) for config in configs]
     for name in typed:
         if all(name in found for found in unread):
             flag = "--" + name.replace("_", "-")
             warnings.warn(f"{flag} is for {unread[0][name]}: nothing here reads it", stacklevel=2)
 
 
-def _not_for_files(config: RunConfig) -> dict[str, str]:
-    """The settings that none of one's own files is read with, with what they are for."""
-    from fedtct.data.sources import TABLES
+def _unread_by_files(config: RunConfig) -> dict[str, str]:
+    from fedtct.data.sources import unread
 
     if not config.data:
         return {}
-    files = [*Path(config.data).iterdir(), *([Path(config.test)] if config.test else [])]
-    kinds = {
-        "target": ("tables", any(file.suffix.lower() in TABLES for file in files)),
-        "image_size": ("folders of images", any(file.is_dir() for file in files)),
-    }
-    return {name: kind for name, (kind, there) in kinds.items() if not there}
+    return unread([*Path(config.data).iterdir(), *([Path(config.test)] if config.test else [])])
 
 
 def own_data(given: dict[str, Any]) -> dict[str, Any]:

@@ -50,18 +50,21 @@ class Plan:
 
     def finished(self, folder: str | Path) -> bool:
         """Whether every run has come to its end in this folder."""
-        return all(RunFolder(Path(folder) / name, config).finished for name, config in self.runs.items())
+        return not self._unfinished(Path(folder))
+
+    def _unfinished(self, folder: Path) -> list[str]:
+        return [name for name, config in self.runs.items() if not RunFolder(folder / name, config).finished]
 
     def execute(
         self, folder: str | Path, *, resume: bool = False, watch: Watch | None = None, look: Look | None = None
     ) -> dict[str, RunFolder]:
-        """Run what is not finished yet; all of it is rehearsed before the first run starts.
+        """Run what is not finished yet; all of that is rehearsed before the first run starts.
 
         A run that diverges to no model at all is given up, and the others go on.
         """
         folder = Path(folder) if resume else free_folder(folder)
-        for config in self.runs.values():
-            rehearse(config)
+        for name in self._unfinished(folder):
+            rehearse(self.runs[name])
         if not (folder / PLAN).is_file():
             self.write(folder)
         done = {}
@@ -71,7 +74,8 @@ class Plan:
             begun = (path / CONFIG).is_file()
             run = RunFolder.resume(path, asdict(config), watcher) if begun else RunFolder.create(path, config, watcher)
             try:
-                execute(run, look)
+                if not run.finished:  # what is over may be looked at where its model or data cannot be had
+                    execute(run, look)
             except Diverged as error:
                 run.give_up(str(error))
                 run.watcher.warn(str(error))
