@@ -12,6 +12,7 @@ from fedtct import __version__
 from fedtct.cli import main
 from fedtct.report.page import write
 from fedtct.runs.config import RunConfig, read_toml
+from fedtct.tangent import gradients
 
 SMALL = ["--limit", "150", "--silos", "3", "--split", "iid", "--local-epochs", "1", "--p", "200", "--steps", "10"]
 
@@ -74,6 +75,15 @@ def test_an_option_that_nothing_reads_is_not_ignored_silently(fedtct: Terminal) 
     assert fedtct.err == "fedtct: warning: --mu is for method fedprox: nothing here reads it\n"
     assert fedtct("compare", *few, "--methods", "fedavg,fedprox", "--mu", "3") == 0
     assert fedtct.err == ""
+
+
+def test_a_warning_is_shown_once_a_command(fedtct: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradients, "why_not_by_layers", lambda *given: "a test says so")
+    few = ["--rounds", "1,1", "--out"]
+    assert fedtct("run", *SMALL, *few, "a") == 0
+    assert fedtct.err.count("a test says so") == 1
+    assert fedtct("compare", *SMALL, *few, "b", "--methods", "tct", "--seeds", "2") == 0
+    assert fedtct.err.count("a test says so") == 1
 
 
 def test_folders_are_named_after_runs_and_never_reused(fedtct: Terminal) -> None:

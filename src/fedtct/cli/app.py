@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -57,7 +57,7 @@ def _about(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
-    warnings.showwarning = _show_warning
+    warnings.showwarning = _show_each_once()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         result = app(args=words or ["--help"], prog_name="fedtct", standalone_mode=False)
@@ -85,5 +85,13 @@ def _complain(message: str, code: int) -> int:
     return code
 
 
-def _show_warning(message: Warning | str, *where: Any, **more: Any) -> None:
-    print(f"fedtct: warning: {message}", file=sys.stderr)
+def _show_each_once() -> Callable[..., None]:
+    """Prints a warning, once a command: Python forgets what it has shown whenever a library touches its filters."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, *where: Any, **more: Any) -> None:
+        if (text := str(message)) not in shown:
+            shown.add(text)
+            print(f"fedtct: warning: {text}", file=sys.stderr)
+
+    return show
