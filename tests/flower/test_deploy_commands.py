@@ -150,6 +150,15 @@ def test_a_command_that_is_told_to_end_stops_its_run_and_says_how_to_go_on(
     assert submitted == [{"out": str(run), "init_weights": str(app / "start.pt")}]
 
 
+@pytest.mark.parametrize(("last", "code"), [("fedtct: stopped: a, b: other columns", 2), ("Flower fell over", 1)])
+def test_what_the_server_refuses_is_bad_input_and_a_crash_is_none(last, code, tmp_path, monkeypatch, capsys):
+    said = [sys.executable, "-c", f"print({last!r})"]
+    monkeypatch.setattr(processes, "submit", lambda server, app, settings: said)
+    app, run = make_app(tmp_path / "app"), tmp_path / "run"
+    assert main(["deploy", "run", str(app), "--server", str(tmp_path), "--out", str(run)]) == code
+    assert capsys.readouterr().err == f"{last}\n"
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process outlives one that is killed")
 def test_a_command_that_is_killed_leaves_nothing_running():
     code = "import pathlib; from fedtct.deploy import processes; child = processes.start(['cat'], pathlib.Path())"

@@ -47,7 +47,7 @@ def test_what_one_watcher_is_told_at_the_server_another_hears(capsys):
     assert hear('fedtct> ["begin", "sta', listener)  # half a line is passed over
 
 
-def following(tmp_path: Path, last: str, tell, listener=None) -> bool:
+def following(tmp_path: Path, last: str, tell, listener=None) -> int:
     """Follow a run that says things, and then a last one."""
     program = f"print('Successfully started run 17')\nimport sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
     program += f"from test_log_lines import speak\nspeak()\nprint({last!r}, flush=True)"
@@ -55,16 +55,16 @@ def following(tmp_path: Path, last: str, tell, listener=None) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("last", "finished", "told"),
+    ("last", "code", "told"),
     [
-        ("fedtct: finished: everything is in run", True, ["fedtct: a line for people"]),
-        ("fedtct: stopped: no silos", False, ["fedtct: a line for people", "fedtct: stopped: no silos"]),
-        ("Flower fell over", False, ["fedtct: a line for people", "Successfully started run 17", "Flower fell over"]),
+        ("fedtct: finished: everything is in run", 0, ["fedtct: a line for people"]),
+        ("fedtct: stopped: no silos", 2, ["fedtct: a line for people", "fedtct: stopped: no silos"]),
+        ("Flower fell over", 1, ["fedtct: a line for people", "Successfully started run 17", "Flower fell over"]),
     ],
 )
-def test_a_run_has_finished_if_the_server_said_so_last(last, finished, told, tmp_path):
+def test_how_a_run_ended_is_what_the_server_said_last(last, code, told, tmp_path):
     said, listener = [], Listener()
-    assert following(tmp_path, last, said.append, listener) == finished
+    assert following(tmp_path, last, said.append, listener) == code
     assert said == told
     assert len(listener.heard) == 3
 

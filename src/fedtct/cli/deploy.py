@@ -186,11 +186,11 @@ def run(
     with stoppable(screen, None, again), processes.as_ctrl_c(), screen:
         screen.wait("waiting for the server and its silos")
         watcher = screen.watch(config.method, config)
-        finished = processes.follow(command, server / "flwr", screen.say, watcher)
-    if not finished:
+        code = processes.follow(command, server / "flwr", screen.say, watcher)
+    if code:
         if (folder / CONFIG).is_file():
             screen.say(f"fedtct: go on with `{again}`")
-        raise typer.Exit(1)
+        raise typer.Exit(code)
     _print_result(folder)
 
 

@@ -84,7 +84,8 @@ class LocalDeployment:
         watcher: Watcher | None = None,
     ) -> bool:
         """Run to the end; ``tell`` hears what the server says. Returns whether the run finished."""
-        return processes.follow(processes.submit(self.server, app, settings), self.server / "flwr", tell, watcher)
+        command = processes.submit(self.server, app, settings)
+        return processes.follow(command, self.server / "flwr", tell, watcher) == 0
 
     def close(self) -> None:
         """End everything."""

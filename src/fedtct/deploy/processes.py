@@ -181,11 +181,12 @@ def as_ctrl_c() -> Iterator[None]:
             signal.signal(number, before[number])
 
 
-def follow(command: list[str], home: Path, tell: Callable[[str], None], watcher: Watcher | None = None) -> bool:
-    """Run a command that shows how a run goes; ``tell`` hears what the server says. Returns whether the run finished.
+def follow(command: list[str], home: Path, tell: Callable[[str], None], watcher: Watcher | None = None) -> int:
+    """Run a command that shows how a run goes; ``tell`` hears what the server says. Returns an exit code.
 
-    Flower's command line ends well even if the run did not, so what the server said last counts. After Ctrl-C the run
-    is stopped at the server too: else it would go on, and going on with it would be a second one.
+    Flower's command line ends well even if the run did not, so what the server said last counts: 0 if the run finished,
+    2 if the server refused it or could not go on, 1 if something broke. After Ctrl-C the run is stopped at the server
+    too: else it would go on, and going on with it would be a second one.
     """
     process = subprocess.Popen(
         command, env=_talking(home), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
@@ -209,10 +210,13 @@ def follow(command: list[str], home: Path, tell: Callable[[str], None], watcher:
         raise
     finally:
         stop([process])
-    if not last.startswith((f"{SAYS}finished", f"{SAYS}stopped")):  # something else went wrong: Flower tells what
-        for line in rest:
-            tell(line)
-    return last.startswith(f"{SAYS}finished")
+    if last.startswith(f"{SAYS}finished"):
+        return 0
+    if last.startswith(f"{SAYS}stopped"):
+        return 2
+    for line in rest:  # something else went wrong: Flower tells what
+        tell(line)
+    return 1
 
 
 def _talking(home: Path) -> dict[str, str]:
