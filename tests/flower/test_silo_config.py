@@ -129,6 +129,7 @@ def test_a_silo_that_could_not_work_is_refused_before_it_takes_part(tmp_path):
         ('name = "a"\ndata = 3', "data must not be 3"),
         ('name = "a"\ndata = "x"\nhold = 1', "unknown setting 'hold'"),
         ('name = "a"\ndata = "x"\ncache_gb = -4', "cache_gb must be positive"),
+        ('name = "a"\ndata = "x"\ncache_gb = inf', "cache_gb must be a finite number"),
         ('name = "a"\ndata = "x"\nimage_size = [8]', "image_size must be"),
         ("name = ", "not valid TOML"),
     ],

@@ -77,6 +77,8 @@ def run(
     fedtct paper run table2 --only cifar10/classes:2/tct --scale half
     fedtct paper run all --minutes 25
     """
+    if not minutes > 0:  # nor if it is no number
+        raise FedtctError(f"minutes must be positive, it is {minutes:g}")
     screen = Screen()
     with screen:
         screen.wait("getting ready")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtct.data.sources import TASKS, read_samples
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, check_positive
 from fedtct.federation import pick_device
 from fedtct.importing import import_function, is_function_name
 from fedtct.runs.config import HOLDOUT, parse_toml
@@ -44,8 +44,7 @@ class SiloConfig:
             raise FedtctError(f"a silo's name is of letters, digits, - and _: '{self.name}' is not")
         if self.task not in TASKS:
             raise FedtctError(f"unknown task '{self.task}'. Known: {', '.join(TASKS)}")
-        if not self.cache_gb > 0:
-            raise FedtctError(f"cache_gb must be positive, it is {self.cache_gb:g}")
+        check_positive(cache_gb=self.cache_gb)
         if self.image_size and (len(self.image_size) != 2 or not all(_is_size(n) for n in self.image_size)):
             raise FedtctError(f"image_size must be [height, width], it is {list(self.image_size)}")
 
