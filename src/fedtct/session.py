@@ -18,7 +18,7 @@ from fedtct.federation import Federation, LocalFederation, Replies
 from fedtct.history import Checkpoint, Finding, Journal, Row, State
 from fedtct.models import Model, Network, NetworkSpec, build_own, find_head, head_size, other_heads
 from fedtct.models.pretrained import read_state_dict, stem_of
-from fedtct.models.trial import try_model, try_tokens
+from fedtct.models.trial import that_takes_examples, try_model, try_tokens
 from fedtct.silo import Silo
 from fedtct.tasks import Classification, Regression, Score
 from fedtct.training import LocalPlan
@@ -171,9 +171,9 @@ def _as_before(record: Finding, told: Replies, num_classes: int | None) -> Agree
 def check_batches(session: Session, plan: LocalPlan) -> None:
     """Refuse silos that would train on a single sample at a time, if the model's BatchNorm cannot."""
     alone = [name for name, samples in session.agreed.silos.items() if 1 in plan.batch_sizes(samples)]
-    if not alone:
+    network = that_takes_examples(session.spec, session.network) if alone else None
+    if network is None:
         return
-    network = session.network
     try:
         with network.tried_in_training(plan.trainable):
             network(session.spec.inputs.examples())

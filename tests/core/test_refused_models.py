@@ -100,6 +100,34 @@ def test_models_that_cannot_be_trained(make, message):
     assert_refused(message, [Silo(X, Y)], make())
 
 
+class OfTokens(nn.Module):
+    """Knows the tokens from ``first`` on."""
+
+    def __init__(self, head, first=0):
+        super().__init__()
+        self.embedding, self.head, self.first = nn.Embedding(9, 4), head, first
+
+    def forward(self, x):
+        return self.head(self.embedding(x - self.first).mean(1))
+
+
+TOKENS = torch.arange(60).view(20, 3) % 8 + 1
+
+
+@pytest.mark.parametrize(
+    ("head", "message"), [(WithoutGradient, "has no gradient"), (TwoHeads, "gives tuple for two samples")]
+)
+def test_models_of_tokens_that_cannot_be_trained(head, message):
+    assert_refused(message, [Silo(TOKENS, Y)], OfTokens(head(4, 3)))
+
+
+@pytest.mark.parametrize("samples", [20, 1])
+def test_a_model_that_does_not_know_made_up_tokens_is_taken_for_what_silos_say(samples):
+    silos = [Silo(TOKENS, Y), Silo(TOKENS[:samples], Y[:samples])]
+    fit = tct(OfTokens(nn.Linear(4, 3), first=1), Ridge(d=5), stage1=FedAvg(rounds=1)).fit(silos)
+    assert fit.model.scores(TOKENS).shape == (20, 3)
+
+
 def test_where_nothing_is_trained_a_frozen_model_will_do():
     frozen = tiny_net().requires_grad_(False)
     assert tct(frozen, Ridge(d=5)).fit([Silo(X, Y)]).model.scores(X).shape == (20, 3)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fedtct.errors import FedtctError
 from fedtct.models.head import other_heads
-from fedtct.models.network import Network, NetworkSpec
+from fedtct.models.network import Network, NetworkSpec, evaluation_mode
 from fedtct.seeds import seeded
 
 MIXED, MIXED_IN_HALF = 1e-3, 0.05  # relative differences that are no rounding errors, in single and half precision
@@ -35,7 +35,7 @@ def try_model(network: Network, outputs: int, samples: Tensor, whose: str = "") 
     _try_pair(network, samples)
 
 
-def try_training(network: Network, trainable: str, outputs: int, samples: Tensor) -> None:
+def try_training(spec: NetworkSpec, network: Network, trainable: str) -> None:
     """Refuse a model of which nothing would be trained, or whose output has no gradient or fails in training mode."""
     with network.tried_in_training(trainable):
         if not network.trainable_slices():
@@ -43,11 +43,30 @@ def try_training(network: Network, trainable: str, outputs: int, samples: Tensor
                 f"there is nothing to train: trainable is '{trainable}', and all of that is frozen. Unfreeze some of "
                 "the model with requires_grad_(True), or train for no rounds"
             )
-        if samples.dtype != torch.int64:  # which tokens a model knows is not known here
-            _try_step(network, (len(samples), outputs), samples)
+    if (tried := that_takes_examples(spec, network)) is not None:
+        with tried.tried_in_training(trainable):
+            _try_step(tried, spec.inputs.examples(2), (2, spec.num_classes))
 
 
-def _try_step(network: Network, shape: tuple[int, int], samples: Tensor) -> None:
+def that_takes_examples(spec: NetworkSpec, network: Network) -> Network | None:
+    """The network to try made-up samples on; none if those are tokens that it does not know."""
+    if spec.inputs.dtype != torch.int64:
+        return network
+    tried = _on_processor(spec, network)
+    try:
+        with evaluation_mode(tried.module), torch.no_grad():
+            tried(spec.inputs.examples(2))
+    except Exception:
+        return None
+    return tried
+
+
+def _on_processor(spec: NetworkSpec, network: Network) -> Network:
+    """On a GPU a token that the model does not know would end the process."""
+    return network if network.device.type == "cpu" else spec.build()
+
+
+def _try_step(network: Network, samples: Tensor, shape: tuple[int, int]) -> None:
     try:
         with seeded(0, network.device), torch.enable_grad():
             given: object = network(samples)
@@ -67,9 +86,9 @@ def _shape_of(given: object) -> object:
 
 
 def try_tokens(spec: NetworkSpec, network: Network, x: Tensor, whose: str) -> None:
-    """Refuse a model that does not know all of these tokens. On a GPU it would end the process, so not there."""
+    """Refuse a model that does not know all of these tokens."""
     extremes = torch.stack([x.amin(0), x.amax(0)]).cpu()  # the least and the largest at each place
-    try_model(network if network.device.type == "cpu" else spec.build(), spec.num_classes, extremes, f"{whose}: ")
+    try_model(_on_processor(spec, network), spec.num_classes, extremes, f"{whose}: ")
 
 
 def _in_words(samples: Tensor) -> tuple[str, str]:

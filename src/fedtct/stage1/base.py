@@ -159,8 +159,7 @@ class Stage1(ABC):
                 "noise makes meaningless: use GroupNorm, as 'resnet18-gn' does"
             )
         check_augmentation(self.augment, session.spec.inputs.shape)
-        spec = session.spec
-        try_training(session.network, self.trainable, spec.num_classes, spec.inputs.examples(2))
+        try_training(session.spec, session.network, self.trainable)
 
     def run(self, session: Session) -> Weights:
         """All rounds; the network's final weights."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from fedtct.errors import Diverged, FedtctError, check_whole, make_plain
 from fedtct.memory import roomy_empty
 from fedtct.models import Network, NetworkSpec, Weights
+from fedtct.models.trial import that_takes_examples
 from fedtct.precision import full_precision
 from fedtct.seeds import generator
 from fedtct.tangent.gradients import CHECKED, SampledGradients
@@ -129,7 +130,10 @@ def check_head(spec: NetworkSpec) -> None:
         return
     if isinstance(spec.model, nn.DataParallel):
         raise FedtctError("an nn.DataParallel has no tangent features: give the model that is in it, model.module")
-    network = with_fresh_head(spec.build(), seed=0)
+    tried = that_takes_examples(spec, spec.build())
+    if tried is None:
+        return
+    network = with_fresh_head(tried, seed=0)
     head, seen = network.module.get_submodule(network.head), list[Tensor]()
     head.register_forward_hook(lambda layer, args, output: seen.append(output))
     network.module.eval()
