@@ -41,7 +41,7 @@ SCALES = {
         Scale("tiny", 4, 2, 2, 2, 4, local_epochs=1, p=300, silos=3, limit=60, dataset="digits", model="mlp"),
     )
 }
-STAGE1_IS = {"full": "half"}  # TCT's stage 1 at one scale is FedAvg at another
+STAGE1_IS = {"full": "half"}  # TCT's stage 1 at one scale is FedAvg at another, whose rounds are its first
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 Every silo holds a tenth of its samples out. A learning rate is chosen from the paper's grid by accuracy on them, and
 early: every rate runs for a fifth of the rounds, and the best goes on to the end; if it diverges there, the next best
 does. Where the rate is given, all samples are trained on, as in the paper. Nothing is computed twice: runs of one
-learning rate are shared by all that show them, TCT starts from FedAvg's weights at its round, and all ways of stage 2
-share one set of features.
+learning rate are shared by all that show them and go on from a shorter scale to a longer one, TCT starts from FedAvg's
+weights at its round, and all ways of stage 2 share one set of features.
 """
 
 import contextlib
@@ -24,11 +24,11 @@ from fedtct.files import strict, write_text
 from fedtct.history import Checkpoint, Row
 from fedtct.models import Weights
 from fedtct.models.pretrained import write_state_dict
-from fedtct.paper.protocol import HOLDOUT, SCALES, STAGE2_LR, Retrain, Run, Tangent, Train
+from fedtct.paper.protocol import HOLDOUT, SCALES, STAGE1_IS, STAGE2_LR, Retrain, Run, Tangent, Train
 from fedtct.runs.checkpoint import read_checkpoint, write_checkpoint
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import execute, prepare
-from fedtct.runs.folder import CONFIG, ENVIRONMENT, METRICS, RunFolder, read_rows, to_line
+from fedtct.runs.folder import CHECKPOINTS, CONFIG, ENVIRONMENT, METRICS, RunFolder, read_rows, to_line
 from fedtct.runs.plan import Watch
 from fedtct.stage2 import IterativeRegression
 from fedtct.stage2.base import convexify
@@ -37,6 +37,7 @@ from fedtct.tct import TCT
 JUDGED_ROUNDS = 5  # the last before a choice, whose mean decides: a single round is noisy
 SHARES = 5  # stage 1's weights are kept at every fifth of its rounds, as figures 5 and 6 show them
 KEPT = "round-{}.safetensors"
+REMEMBERING = ("scaffold", "feddyn")  # methods whose silos remember something, until a run is over
 IN_EVERY_ROW = ("silos", "rated_by", "silo_bytes_down", "silo_bytes_up")  # nobody is missing, all send the same
 
 
@@ -171,6 +172,8 @@ class Runner:
     def _advance(self, run: Train, lr: float, rounds: int, **more: Any) -> Path:
         """The folder of the run at one learning rate, trained for at least so many rounds."""
         folder, config = self._folder(run, lr), self._config(run, lr, **more)
+        if not begun(folder) and self.scale.name in STAGE1_IS:
+            self._take_over(folder, config)
         part = rounds < config.rounds[0]  # what is wanted whole has been rated after its last round, too
         if begun(folder) and (_same(folder, config).finished or (part and len(read_rows(folder)) >= rounds)):
             return folder
@@ -179,6 +182,32 @@ class Runner:
         with contextlib.suppress(_Pause):
             execute(paper_run)
         return folder
+
+    def _take_over(self, folder: Path, config: RunConfig) -> None:
+        """Begin with the rounds of the run at the shorter scale, which are the same, if all that it takes is there."""
+        shorter_tag = STAGE1_IS[self.scale.name] + self.tag.removeprefix(self.scale.name)
+        shorter = folder.with_name(folder.name.removesuffix(self.tag) + shorter_tag)
+        saved = shorter / CHECKPOINTS / "stage1.safetensors"
+        if not saved.is_file() or RunFolder.read(shorter).config.differences(asdict(config)) != ["rounds"]:
+            return
+        at = read_checkpoint(saved, pick_device("cpu"))
+        kept = [KEPT.format(number) for number in self._kept(config) if 0 < number <= at.round]
+        whole = all((shorter / name).is_file() for name in kept) and not (at.finished and config.method in REMEMBERING)
+        if not whole or not bool(at.state["parameters"].isfinite().all()):
+            return
+        half = _new_half(folder)
+        (half / CHECKPOINTS).mkdir(parents=True)
+        for name in (METRICS, ENVIRONMENT, *kept):
+            shutil.copy(shorter / name, half)
+        # The row of its last round is that round's rating alone: it comes again with the next one.
+        write_checkpoint(half / CHECKPOINTS / saved.name, replace(at, finished=False), rows=at.round)
+        write_text(half / CONFIG, config.to_toml())
+        half.rename(folder)
+
+    def _kept(self, config: RunConfig) -> frozenset[int]:
+        """Rounds whose weights are wanted: stage 2 starts from them, at this scale or at the full one."""
+        scales = (self.scale, SCALES["full"]) if config.method == "fedavg" else ()
+        return frozenset(round(i / SHARES * scale.stage1) for scale in scales for i in range(SHARES + 1))
 
     def _config(self, run: Train, lr: float, **more: Any) -> RunConfig:
         scale, central = self.scale, run.split == "pooled"
@@ -261,9 +290,7 @@ class Runner:
         more = solver | {"method": "tct", "rounds": (rounds, self.scale.stage2), "p": self.scale.p}
         config = self._config(run.network, lr, **more)
         if not begun(folder):
-            # It gets its name once it is whole: what is stopped half way must not be taken for a run.
-            half = folder.with_name(f"{folder.name}.half")
-            shutil.rmtree(half, ignore_errors=True)
+            half = _new_half(folder)
             PaperRun.create(half, config).begin("stage1", rounds, rounds)
             source = first or self._folder(run.network, lr)
             if (source / ENVIRONMENT).is_file():  # what stage 1 ran on; what this runs on is added when it is opened
@@ -292,8 +319,7 @@ class Runner:
         run.deadline = self.deadline
         if self.watch:
             run.watcher = self.watch(folder.name, config)
-        if config.method == "fedavg":
-            run.keep = frozenset(round(i / SHARES * self.scale.stage1) for i in range(SHARES + 1))
+        run.keep = self._kept(config)
         return run
 
     def _write(self, run: Run, folder: Path, extra: dict[str, Any]) -> None:
@@ -322,6 +348,13 @@ class Runner:
 def begun(folder: Path) -> bool:
     """Whether there is a run in a folder to go on with."""
     return (folder / CONFIG).is_file()
+
+
+def _new_half(folder: Path) -> Path:
+    """Where a folder is made. It gets its name once it is whole: what is stopped half way must be taken for no run."""
+    half = folder.with_name(f"{folder.name}.half")
+    shutil.rmtree(half, ignore_errors=True)
+    return half
 
 
 def _same(folder: Path, config: RunConfig) -> RunFolder:
