@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from fedtct.cli.paper import parts
 from fedtct.errors import FedtctError
@@ -14,10 +15,11 @@ from fedtct.paper import runner as module
 from fedtct.paper.figures import FASHION, figures, train
 from fedtct.paper.order import by_value
 from fedtct.paper.protocol import SCALES, STAGE1_IS, Retrain, Tangent, Train
-from fedtct.paper.report import write_report
+from fedtct.paper.report import draw_panel, write_report
 from fedtct.paper.results import Result, Results
 from fedtct.paper.runner import OutOfTime, Runner
 from fedtct.paper.tables import TITLES, cells
+from fedtct.report.style import COLOURS
 from fedtct.runs.folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -170,6 +172,17 @@ def test_the_report_shows_everything(done, tmp_path):
     assert all((tmp_path / "images/paper" / f"{name}.svg").is_file() for name in figures())
     assert page.count("|  | tiny: 60 samples of digits, mlp |") >= 140  # beside no difference: it is other data
     assert "0 of 151 numbers" in page
+
+
+def test_curves_of_a_panel_can_be_told_apart(done):
+    folder, _ = done
+    results = Results(folder / "results")
+    drawn = [(panel, Figure().add_subplot()) for figure in figures().values() for panel in figure.panels]
+    for panel, axes in drawn:
+        draw_panel(results, panel, axes)
+        looks = [(line.get_linestyle(), line.get_color()) for line in axes.get_legend_handles_labels()[0]]
+        assert len(looks) == len(set(looks))
+    assert max(len(axes.get_legend_handles_labels()[0]) for _, axes in drawn) > len(COLOURS)
 
 
 def test_out_of_time_after_every_round_is_as_never_stopped(tmp_path, done):

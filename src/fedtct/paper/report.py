@@ -91,7 +91,7 @@ def _draw(results: Results, figure: Figure, folder: Path) -> list[Path]:
             axes = picture.add_axes((column / columns, 1 - (row + 0.8) / rows, 0.58 / columns, 0.8 / rows))
             axes.set(title=panel.title, xlabel="rounds", ylabel=_accuracy(panel), ylim=(0, 1.01))
             axes.grid(axis="y")
-            _draw_panel(results, panel, axes)
+            draw_panel(results, panel, axes)
             axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), fontsize=9)
         return save(picture, folder, figure.name)
 
@@ -101,16 +101,17 @@ def _accuracy(panel: Panel) -> str:
     return {"train": "training accuracy", "test": "test accuracy"}[metrics.pop()] if len(metrics) == 1 else BOTH
 
 
-def _draw_panel(results: Results, panel: Panel, axes: Axes) -> None:
-    """Every run in a colour of its own, but for stage 1 before stage 2, which many of them share."""
+def draw_panel(results: Results, panel: Panel, axes: Axes) -> None:
+    """Every run in a look of its own, dashed once colours are used up, but for stage 1, which many of them share."""
     lasting = {c.run: r for c in panel.curves for r in results.of(c.run)[:1] if not r.diverged}
-    colours = dict(zip(lasting, itertools.cycle(COLOURS), strict=False))
+    looks = dict(zip(lasting, itertools.product(("-", "--"), COLOURS), strict=False))
     for curve in panel.curves:
         if result := lasting.get(curve.run):
             before, points = result.curves(curve.metric)
-            dotted = curve.metric == "train" and _accuracy(panel) == BOTH
-            style, label = (":", None) if dotted else ("-", _label(curve, result))
-            axes.plot(*zip(*points, strict=True), style, color=colours[curve.run], label=label, lw=1.4)
+            (style, colour), label = looks[curve.run], _label(curve, result)
+            if curve.metric == "train" and _accuracy(panel) == BOTH:
+                style, label = ":", ""
+            axes.plot(*zip(*points, strict=True), style, color=colour, label=label, lw=1.4)
             if before:
                 axes.plot(*zip(*before, points[0], strict=True), style, color=QUIET, lw=0.8, zorder=1)
 
