@@ -276,7 +276,7 @@ class TangentClassifier(Classifier):
     @classmethod
     def _from(cls, spec: NetworkSpec, tensors: dict[str, Tensor], record: dict[str, Any], device: torch.device) -> Self:
         recipe = Recipe(tensors["parameters"], tensors["buffers"], **record["features"])
-        linear = LinearModel(Normaliser(tensors["mean"], tensors["scale"]), tensors["w"])
+        linear = LinearModel(Normaliser.among(tensors), tensors["w"])
         return cls(spec, recipe, linear, device, record.get("temperature"))
 
     def _plain_probabilities(self, scores: Tensor) -> Tensor:

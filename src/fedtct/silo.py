@@ -202,7 +202,7 @@ class Silo:
     def normalise(self, message: Message) -> Message:
         """Normalise the features and decompose the regression; tells how large a step may be."""
         features = self._prepared_features()
-        features.normalise(Normaliser(message["mean"], message["scale"]))
+        features.normalise(Normaliser.among(message))
         return {"n": len(self), "largest_eigenvalue": features.prepared().largest_eigenvalue}
 
     @full_precision()
@@ -232,7 +232,7 @@ class Silo:
     @full_precision()
     def assess(self, message: Message) -> Message:
         """How good linear models on the features are here, without keeping the features; ``w`` is (k, p + 1, C)."""
-        normaliser, w = Normaliser(message["mean"], message["scale"]), message["w"]
+        normaliser, w = Normaliser.among(message), message["w"]
         tangents = self._tangent_map(message)
 
         def score(x: Tensor, y: Tensor) -> list[Score]:
@@ -286,7 +286,7 @@ class Silo:
         return self.network
 
     def _linear_model(self, message: Message) -> Callable[[Tensor], Tensor]:
-        tangents, normaliser = self._tangent_map(message), Normaliser(message["mean"], message["scale"])
+        tangents, normaliser = self._tangent_map(message), Normaliser.among(message)
         return lambda x: normaliser.scores(tangents(x), message["w"])
 
     def _tangent_map(self, message: Message) -> TangentMap:

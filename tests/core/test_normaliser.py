@@ -6,7 +6,7 @@ from core_helpers import deal, normalised_features, pooled, quick, skewed_data, 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtct import FedAvg, Ridge, ScaffoldRegression, Silo
+from fedtct import Classifier, FedAvg, Ridge, ScaffoldRegression, Silo
 from fedtct.session import Session
 from fedtct.tangent import Moments, Normaliser, normalised
 
@@ -138,6 +138,43 @@ def test_scores_are_those_of_the_normalised_features(n, seed):
     normaliser, w = Normaliser.of(Moments.of([z])), torch.randn(6, 3, dtype=torch.float64)
     expected = normaliser(z) @ w
     assert torch.allclose(normaliser.scores(z, w), expected, rtol=1e-10, atol=1e-10)
+
+
+@quick
+@given(n=st.integers(2, 60), seed=SEEDS)
+def test_no_sample_that_is_trained_on_is_cut(n, seed):
+    z = features(n, seed=seed)
+    z[1:, 0] = z[1, 0]  # the feature of a single sample is as far off as can be
+    normaliser = Normaliser.of(Moments.of([z]))
+    assert torch.equal(normaliser(z), normaliser._replace(limit=torch.tensor([torch.inf]))(z))
+
+
+def test_a_feature_that_one_sample_had_does_not_decide_about_others():
+    """It has a deviation of next to nothing, and is thousands of these off where a unit wakes up."""
+    z = torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
+    z[:, 1] = 0
+    z[0, 1] = 1e-3
+    normaliser, w = Normaliser.of(Moments.of([z])), torch.ones(3, 1)
+    new = torch.tensor([[0.0, 1.0], [0.0, -1.0]])
+    assert normaliser(new)[:, 1].tolist() == [10.0, -10.0]
+    assert torch.allclose(normaliser.scores(new.clone(), w), normaliser(new) @ w)
+
+
+@pytest.mark.parametrize("stage2", [ScaffoldRegression(rounds=1, steps=1, lr="auto"), Ridge(d=50)])
+def test_all_of_a_fit_cuts_features_alike(stage2, tmp_path):
+    """What silos say of held-out samples, the test's rows, the model and the one that is loaded."""
+    (x, y), *others = skewed_data((40, 20, 7))
+    far = x * 1000
+    silo = Silo(x, y)
+    silo.held_x, silo.held_y = far, y
+    fit = tct("mlp", stage2, p=50).fit([silo, *(Silo(*part) for part in others)], test=(far, y))
+    assert normalised_features(fit.model, far)[:, :-1].abs().max() == pytest.approx(67**0.5)
+    fit.model.save(tmp_path)
+    row = fit.history[-1]
+    assert row.test_accuracy == row.holdout_accuracy == fit.model.score(far, y)
+    assert torch.equal(Classifier.load(tmp_path).scores(far), fit.model.scores(far))
+    logits = normalised_features(fit.model, far).float() @ fit.model.linear.w
+    assert row.test_loss == pytest.approx(fit.model.spec.task.squared_score(logits, y).mean_loss, rel=1e-4)
 
 
 def test_half_precision_cuts_what_it_cannot_hold(monkeypatch):

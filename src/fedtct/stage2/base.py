@@ -63,7 +63,7 @@ def convexify(session: Session, recipe: Recipe) -> Convexified:
     moments = federation.ask("moments", recipe._asdict())
     if before is not None and before.state:
         state = before.state
-        federation.ask("normalise", {"mean": state["mean"], "scale": state["scale"]})
+        federation.ask("normalise", Normaliser.among(state)._asdict())
     else:
         normaliser = _normaliser(moments, recipe)
         prepared = federation.ask("normalise", normaliser._asdict())
@@ -71,7 +71,7 @@ def convexify(session: Session, recipe: Recipe) -> Convexified:
         for number, replies in enumerate([moments, prepared] if before is None else [], start=1):
             journal.record(Row.of("convexify", number, replies.cost, None, None))
         journal.save("convexify", Checkpoint(2, state, finished=True))  # folders of earlier versions have no state
-    normaliser = Normaliser(state["mean"], state["scale"])
+    normaliser = Normaliser.among(state)
     return Convexified(
         normaliser,
         state["largest_eigenvalues"].tolist(),

@@ -58,7 +58,7 @@ class Ridge(Stage2):
         """One round of sums; everything else happens on the server."""
         journal = session.journal
         if (done := journal.restore("stage2")) is not None:
-            return LinearModel(Normaliser(done.state["mean"], done.state["scale"]), done.state["w"])
+            return LinearModel(Normaliser.among(done.state), done.state["w"])
         journal.begin("stage2", 1, 0)
         replies = session.federation.ask("sums", recipe._asdict() | {"noise": self.noise})
         sums = self._total(replies)
@@ -85,7 +85,7 @@ class Ridge(Stage2):
         test = LinearTest(session, recipe, normaliser)({"w": linear.w})
         rating = None if self.noise else _rate(session, recipe, linear)
         journal.record(Row.of("stage2", 1, cost, rating, test))
-        state = {"w": linear.w, "mean": normaliser.mean, "scale": normaliser.scale}
+        state = normaliser._asdict() | {"w": linear.w}
         journal.save("stage2", Checkpoint(1, state, finished=True))
         return linear
 

@@ -1,9 +1,9 @@
 """The feature map of stage 2 as a recipe that fits in a message, and the normaliser that all silos share."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -178,10 +178,21 @@ class Moments(NamedTuple):
 
 
 class Normaliser(NamedTuple):
-    """Feature z becomes (z − mean)·scale; a near-constant feature has scale zero."""
+    """Feature z becomes (z − mean)·scale, cut off at ± limit; a near-constant feature has scale zero.
+
+    Of n numbers none is more than √n standard deviations from their mean, so nothing that is trained on is cut. In a
+    sample from elsewhere, a feature that was next to nothing in all but a few may be hundreds of deviations off, and
+    would decide alone.
+    """
 
     mean: Tensor
     scale: Tensor
+    limit: Tensor = torch.tensor([torch.inf])
+
+    @classmethod
+    def among(cls, values: Mapping[str, Any]) -> "Normaliser":
+        """The one among the values of a message or a file; in those of earlier versions it has no limit."""
+        return cls(**{name: values[name] for name in cls._fields if name in values})
 
     @classmethod
     def of(cls, moments: Moments) -> "Normaliser":
@@ -199,7 +210,7 @@ class Normaliser(NamedTuple):
                 "or samples are all alike"
             )
         scale = torch.where(constant, 0.0, 1 / std)
-        return cls(moments.mean.float(), scale.float())
+        return cls(moments.mean.float(), scale.float(), scale.new_tensor([moments.n]).sqrt().float())
 
     @classmethod
     def identity(cls, p: int, device: torch.device | str = "cpu") -> "Normaliser":
@@ -216,13 +227,16 @@ class Normaliser(NamedTuple):
         result = features.new_empty(len(features), features.shape[1] + 1)
         torch.sub(features, self.mean.to(features), out=result[:, :-1])
         result[:, :-1] *= self.scale.to(features)
+        limit = self.limit.to(features)
+        result.clamp_(-limit, limit)
         result[:, -1] = 1
         return result
 
     @full_precision()
     def scores(self, raw: Tensor, w: Tensor) -> Tensor:
         """Normalised features times W, whose last row is the bias, without forming them; ``raw`` is written to."""
-        centred = raw.sub_(self.mean.to(raw)).to(w)
+        furthest = (self.limit.to(self.scale) / self.scale).to(raw)
+        centred = raw.sub_(self.mean.to(raw)).clamp_(-furthest, furthest).to(w)
         return torch.addmm(w[-1], centred, self.scale.to(w).unsqueeze(1) * w[:-1])
 
 
