@@ -93,8 +93,7 @@ class Row(Rated):
     def of(cls, stage: str, number: int, cost: Cost, replies: Replies | None, test: Score | None) -> "Row":
         """Put a row together from what the silos and the test set say about a model."""
         train, held = (replies.scores(which) if replies else None for which in ("", "held_"))
-        everyone_holds_out = bool(held) and all(s.samples for s in held or ())
-        own = (held if everyone_holds_out else train) or []
+        own = [kept if kept.samples else learnt for kept, learnt in zip(held or train or (), train or (), strict=True)]
         sums = {"train": add(train or []), "holdout": add(held or []), "test": test or add([])}
         there = {name: score for name, score in sums.items() if score.samples}
         numbers = any(score.spread for score in there.values())
@@ -103,11 +102,11 @@ class Row(Rated):
         values |= {f"{name}_loss": score.mean_loss for name, score in there.items() if name != "holdout"}
         if numbers:
             values |= {f"{name}_rmse": score.rmse for name, score in there.items()}
-        if own:
+        if own and replies and replies.cost.silos:  # data in one place is no silo's
             every = tuple(getattr(score, kind) for score in own)
             worst = min((value for value in every if value == value), default=math.nan)  # R² may be no number
             values |= {f"worst_silo_{kind}": worst, "silo_r2s" if numbers else "silo_accuracies": every}
-            values["rated_by"] = replies.cost.silos if replies else ()
+            values["rated_by"] = replies.cost.silos
         return cls(stage, number, **vars(cost), **values)
 
 

@@ -83,6 +83,15 @@ def test_held_out_accuracies_are_on_what_silos_hold_out():
         assert row.train_accuracy == pytest.approx(model.score(*train), abs=1e-12)
 
 
+def test_a_silo_that_holds_nothing_out_does_not_have_the_others_rated_on_what_they_learn():
+    first, *others = silos(holdout=0.4)
+    small = Silo(*PARTS[-1])
+    for method in (FedAvg("mlp", rounds=1, **SETTINGS), tct("mlp", Ridge(d=30))):
+        fit = method.fit([first, *others[:-1], small])
+        own = [(silo.held_x, silo.held_y) for silo in (first, *others[:-1])] + [(small.x, small.y)]
+        assert fit.history[-1].silo_accuracies == pytest.approx([fit.model.score(*part) for part in own], abs=1e-12)
+
+
 def test_rows_between_evaluations_have_costs_but_no_scores():
     history = FedAvg("mlp", rounds=5, evaluate_every=2, **SETTINGS).fit(silos(), TEST).history
     assert [row.train_accuracy is not None for row in history] == [True, False, True, False, True, True]
@@ -125,9 +134,11 @@ def test_what_travels_in_tct():
     assert_travels(sums, down=4 * parameters, up=8 * ((d + 1) * (d + 2) // 2 + (d + 1) * CLASSES))
 
 
-def test_centralized_sends_nothing():
+def test_data_in_one_place_sends_nothing_and_has_no_worst_silo():
     history = Centralized("mlp", rounds=2, **SETTINGS).fit(silos()).history
     assert history.total_bytes == 0
+    assert history[-1].train_accuracy is not None
+    assert history[-1].worst_silo_accuracy is None
 
 
 def test_a_table_has_a_line_for_every_row():
