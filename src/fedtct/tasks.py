@@ -95,7 +95,9 @@ class Classification:
         return self.labels()[labels.numpy(force=True)] if self.names else labels
 
     def labels(self) -> Names:
-        """The names as they were given: those that are all whole numbers as numbers."""
+        """The names as they were given: those that are all whole numbers as numbers, truth values as such."""
+        if set(self.names) == {"False", "True"}:
+            return np.array([name == "True" for name in self.names])
         return np.array([int(name) for name in self.names] if all_whole(self.names) else self.names)
 
     def score(self, outputs: Tensor, y: Tensor) -> Score:

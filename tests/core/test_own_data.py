@@ -64,6 +64,15 @@ def test_a_class_that_no_silo_trains_on_is_refused():
         TCT.fit(named([only(PARTS[0], 0)]))
 
 
+@pytest.mark.parametrize("convert", [np.asarray, pd.Series, torch.as_tensor])
+def test_predictions_of_truth_values_are_truth_values(convert):
+    x, y = PARTS[0]
+    ill = (y > 0).numpy()
+    model = FedAvg("mlp", **TRAIN).fit([(x, convert(ill))]).model
+    assert model.classes.tolist() == [False, True]
+    assert (model.predict(x) == ill).mean() == model.score(x, convert(ill)) > 0.5
+
+
 def test_pairs_and_datasets_are_silos():
     expected = FedAvg("mlp", **TRAIN).fit([Silo(*part) for part in PARTS]).model
     for silos in (PARTS, [TensorDataset(*part) for part in PARTS], [list(part) for part in PARTS]):
