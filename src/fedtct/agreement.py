@@ -130,6 +130,10 @@ def _agree_on_task(silos: dict[str, Description], num_classes: int | None) -> tu
         if len(names) < 2:
             raise FedtctError(f"all silos together have a single class, {names[0]}: there is nothing to learn")
         return Classification(names), len(names)
+    if num_classes == 1:
+        raise FedtctError(
+            "num_classes, or the outputs of the model's head, are 1: labels need an output for each class, 2 at least"
+        )
     outputs = num_classes or _count_classes(told)
     for name, silo in silos.items():
         if (label := int(silo[LABELS].max())) >= outputs:

@@ -47,6 +47,7 @@ class Sequences(nn.Module):
         (None, "no model was given"),
         ("resnet-18", "unknown model 'resnet-18'. Known models: .*resnet18-bn"),
         (nn.Linear(4, 2), "has label 2, but there are 2 classes"),
+        (nn.Linear(4, 1), "head, are 1: labels need an output for each class"),
         (nn.Linear(5, 3), r"cannot take torch.float32 samples of shape \(4,\)"),
         (WithoutLinear(), "has no nn.Linear to serve as its head"),
         (Sequences(), r"gives \(1, 4, 3\) for one sample, not \(1, 3\)"),
