@@ -3,6 +3,7 @@
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import assume, given, settings
@@ -24,6 +25,15 @@ def assert_disjoint(parts: list[np.ndarray], silos: int) -> np.ndarray:
     together = np.concatenate(parts)
     assert len(np.unique(together)) == len(together)
     return np.sort(together)
+
+
+@pytest.mark.parametrize("convert", [list, np.array, pd.Series, pd.Categorical])
+@pytest.mark.parametrize("split", ["iid", "classes:1", "dirichlet:1"])
+def test_names_are_dealt_as_labels_are(convert, split):
+    y = even_labels(3, 40)
+    named = convert(np.array(["ant", "bee", "cat"])[y])
+    for part, other in zip(partition(named, 3, split), partition(y, 3, split), strict=True):
+        assert np.array_equal(part, other)
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.integers(1, 12), SEEDS)
@@ -155,8 +165,9 @@ def test_an_impossible_deal_is_an_error(monkeypatch):
     ("arguments", "message"),
     [
         ({"y": []}, "y is empty"),
-        ({"y": [[0, 1]]}, "integer labels"),
-        ({"y": [0.5, 1.0]}, "integer labels"),
+        ({"y": [[0, 1]]}, "labels or names"),
+        ({"y": [0.5, 1.0]}, "labels or names"),
+        ({"y": ["ill", None]}, "1 of 2 labels are missing"),
         ({"silos": 0}, "silos must be at least 1"),
         ({"silos": 3.0}, "silos must be a whole number"),
         ({"silos": 31}, "31 silos are more than the 30 samples"),

@@ -2,15 +2,17 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedtct.data.samples import as_answers
 from fedtct.errors import FedtctError, check_whole
 
 Ints: TypeAlias = NDArray[np.int64]
+Labels: TypeAlias = torch.Tensor | NDArray[Any] | Sequence[int] | Sequence[str]
 
 SPLIT_FORMS = ("iid", "classes:N", "dirichlet:ALPHA")
 
@@ -20,10 +22,8 @@ MAX_VARIATES = 50_000_000  # bounds the time of MAX_DEALS large deals to a few s
 ALPHA_RANGE = (1e-9, 1e9)  # wider than any use; much further out the logarithms overflow
 
 
-def partition(
-    y: torch.Tensor | NDArray[np.integer] | Sequence[int], silos: int = 10, split: str = "iid", seed: int = 0
-) -> list[Ints]:
-    """Deal the samples with labels `y` to `silos`; returns the sorted indices of each silo.
+def partition(y: Labels, silos: int = 10, split: str = "iid", seed: int = 0) -> list[Ints]:
+    """Deal the samples with labels or class names `y` to `silos`; returns the sorted indices of each silo.
 
     - "iid": a random deal in equal parts.
     - "classes:N": each silo holds N classes; a class is cut into near-equal parts among its holders.
@@ -74,12 +74,14 @@ def parse_split(split: str, classes: int | None = None) -> tuple[str, float]:
     raise FedtctError(f"unknown split '{split}': use one of {', '.join(SPLIT_FORMS)}")
 
 
-def _as_labels(y: torch.Tensor | NDArray[np.integer] | Sequence[int]) -> Ints:
+def _as_labels(y: Labels) -> Ints:
     labels = y.numpy(force=True) if isinstance(y, torch.Tensor) else np.asarray(y)
     if labels.size == 0:
         raise FedtctError("there are no samples to split: y is empty")
+    if labels.ndim == 1 and labels.dtype.kind in "OUSTb":
+        labels = np.unique(as_answers(labels, "y"), return_inverse=True)[1]
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
-        raise FedtctError(f"y must be a list of integer labels, not {labels.dtype} of shape {labels.shape}")
+        raise FedtctError(f"y must be a list of labels or names, not {labels.dtype} of shape {labels.shape}")
     return labels.astype(np.int64)
 
 
