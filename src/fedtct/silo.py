@@ -39,6 +39,7 @@ QUESTIONS = ("describe", "train", "evaluate", "moments", "normalise", "regress",
 FEATURE_BATCH = 500
 RAW_SHARE = 0.25  # of the memory that is left, for a silo's raw features
 NOTHING = Score(0, 0, 0.0)
+UNNAMED = "silo"
 PARTS = ("x", "y", "held_x", "held_y")
 
 
@@ -58,7 +59,8 @@ class Silo:
     """
 
     def __init__(self, x: Any, y: Any = None, *, holdout: float = 0.0, name: str | None = None) -> None:
-        self.name = name or "silo"
+        self.name = name or UNNAMED
+        self._name_of_seat = UNNAMED  # what it is called if nobody named it, wherever it sits
         if y is None and not isinstance(x, Dataset):
             raise FedtctError(f"{self.name}: y is missing: give labels, names or numbers, or a torch Dataset of pairs")
         x, y = from_dataset(x, self.name) if y is None else as_samples(x, y, self.name)
@@ -95,8 +97,8 @@ class Silo:
     def join(self, index: int, device: torch.device) -> None:
         """Take a seat in a federation, on a device."""
         self.index, self.device = index, device
-        if self.name == "silo":
-            self.name = f"silo {index}"
+        if self.name == self._name_of_seat:
+            self.name = self._name_of_seat = f"{UNNAMED} {index}"
         for part in PARTS:
             if isinstance(values := getattr(self, part), Tensor):
                 setattr(self, part, values.to(device))

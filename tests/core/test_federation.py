@@ -33,6 +33,14 @@ METHODS = {
 }
 
 
+def test_a_silo_without_a_name_is_called_by_its_place_in_each_federation():
+    silos = skewed_silos()
+    LocalFederation(silos[1:])
+    assert LocalFederation(silos).names() == [f"silo {place}" for place in range(len(silos))]
+    silos[0].name = "north"
+    assert LocalFederation(silos[::-1]).names()[-1] == "north"
+
+
 class Elsewhere(Federation):
     """Silos that share no memory with the server: only flat messages of tensors and plain values get through."""
 
