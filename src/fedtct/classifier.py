@@ -125,6 +125,8 @@ class Classifier(ABC):
     def save(self, folder: str | Path) -> None:
         """Write the model to a folder, as one file; a model that is there stays until the new one is whole."""
         folder = Path(folder)
+        if folder.is_file():
+            raise FedtctError(f"{folder} is a file: save makes a folder, export a file")
         folder.mkdir(parents=True, exist_ok=True)
         self.export(folder / MODEL_FILE)
         (folder / EARLIER_RECORD).unlink(missing_ok=True)

@@ -297,3 +297,10 @@ def test_buffers_in_starting_weights_are_those_of_all(tmp_path):
     train = replace(TRAIN, init_weights=tmp_path / "start.pt", rounds=0)
     models = [replace(train, model=module).fit(silos()).model for module in (first, other)]
     assert torch.equal(*(model.scores(images()) for model in models))
+
+
+def test_a_folder_is_not_put_where_a_file_is(tmp_path):
+    model = FedAvg("linear", rounds=0).fit([(torch.eye(2), [0, 1])]).model
+    model.export(tmp_path / "model.safetensors")
+    with pytest.raises(FedtctError, match="is a file: save makes a folder, export a file"):
+        model.save(tmp_path / "model.safetensors")
