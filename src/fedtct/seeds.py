@@ -6,6 +6,7 @@ A resumed run therefore needs no generator state, and silos may answer in any or
 
 import contextlib
 import hashlib
+import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 CPU = torch.device("cpu")
+_ALONE = threading.RLock()  # torch has one generator for all threads: fits in several would draw from each other's
 
 
 def derive(seed: int, *key: str | int) -> int:
@@ -27,7 +29,7 @@ def derive(seed: int, *key: str | int) -> int:
 def seeded(seed: int, device: torch.device = CPU) -> Iterator[None]:
     """Torch's own generators start from a seed for a while: dropout and its like draw from them."""
     on_gpu = device.type == "cuda"
-    with torch.random.fork_rng(devices=[device] if on_gpu else []):
+    with _ALONE, torch.random.fork_rng(devices=[device] if on_gpu else []):
         # torch.manual_seed would look for GPUs and keep a stack trace, in two milliseconds.
         torch.default_generator.manual_seed(seed)
         if on_gpu:

@@ -1,5 +1,8 @@
 """A seed decides every bit of a model, and nothing else does."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from core_helpers import UNEQUAL, parameters_of, skewed_data, tct
@@ -135,3 +138,19 @@ def test_coordinates_are_distinct_and_at_most_all(p):
 @pytest.mark.parametrize(("p", "d"), [(7, 100), (100, 7)])
 def test_ridge_takes_d_of_the_p_coordinates(p, d):
     assert tct("mlp", Ridge(d=d), p=p).fit(silos()).model.tangents.p == 7
+
+
+def test_fits_in_threads_are_those_of_one_after_another():
+    def slowly(shape, outputs):
+        layers = []
+        for width in (shape[0], 5):
+            layers.append(nn.Linear(width, 5))
+            time.sleep(0.02)
+        return nn.Sequential(*layers, nn.Dropout(0.5), nn.Linear(5, outputs))
+
+    def fit(seed):
+        return parameters_of(FedAvg(slowly, seed=seed, **SETTINGS).fit(silos()))
+
+    with ThreadPoolExecutor(3) as threads:
+        together = list(threads.map(fit, range(3)))
+    assert all(torch.equal(found, fit(seed)) for seed, found in enumerate(together))

@@ -13,7 +13,7 @@ from fedtct.memory import roomy_empty
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.models.trial import that_takes_examples
 from fedtct.precision import full_precision
-from fedtct.seeds import generator
+from fedtct.seeds import generator, seeded
 from fedtct.tangent.gradients import CHECKED, SampledGradients
 
 HALF_FROM = 2**28  # bytes of float32 features from which on they are stored in half precision
@@ -105,7 +105,7 @@ def with_fresh_head(network: Network, seed: int) -> Network:
     """The network with its head replaced by a single logit, drawn from the seed on the CPU."""
     old = network.module.get_submodule(network.head)
     assert isinstance(old, nn.Linear)
-    with torch.random.fork_rng(devices=[]):  # what it draws by itself is nobody's
+    with seeded(seed):  # what it draws by itself is nobody's
         new = nn.Linear(old.in_features, 1, bias=old.bias is not None)
     bound = old.in_features**-0.5
     draws = generator(seed, "head")
