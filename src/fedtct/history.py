@@ -134,7 +134,7 @@ class History(Sequence[Row]):
         return len(self._rows)
 
     def __getitem__(self, index: Any) -> Any:
-        return self._rows[index]
+        return History(self._rows[index]) if isinstance(index, slice) else self._rows[index]
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self._rows)

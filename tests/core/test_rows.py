@@ -146,3 +146,4 @@ def test_a_table_has_a_line_for_every_row():
     table = history.to_pandas()
     assert list(table["round"]) == [0, 1, 2]
     assert list(table["test_accuracy"]) == [row.test_accuracy for row in history]
+    assert history[1:].to_pandas().equals(table[1:].reset_index(drop=True))
