@@ -34,7 +34,8 @@ class Stage1(ABC):
     - ``init_weights``: a file with a state dict to start from
     - ``head``: the name of the last linear layer, if it is not the last one that the module defines
     - ``num_classes``: if it is not given, the largest label and one
-    - ``seed``: of the weights and of every draw; what a silo holds out is its own, the same for every seed
+    - ``seed``: of the weights, unless an nn.Module brings its own, and of every draw; what a silo holds out is its own,
+      the same for every seed
     - ``evaluate_every``: rate the model every so many rounds
     - ``patience``: stop after so many rounds without a better score on held-out samples
     """
