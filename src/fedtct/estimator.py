@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,13 +16,14 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 from fedtct.classifier import Classifier
 from fedtct.data import partition
 from fedtct.data.splits import parse_split
-from fedtct.data.tables import numbered
+from fedtct.data.tables import from_matrix
 from fedtct.errors import FedtctError
 from fedtct.models import Model
 from fedtct.silo import Silo
 from fedtct.stage1 import FedAvg
 from fedtct.stage2 import Ridge
 from fedtct.tangent import TangentFeatures
+from fedtct.tasks import Classification
 from fedtct.tct import TCT
 
 # Checks of scikit-learn that an estimator does not pass, and why.
@@ -78,7 +80,7 @@ class _FederatedTangent(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
             seed=seed,
         )
         method = TCT(self.model, stage1, TangentFeatures(seed=seed), Ridge(d=self.d, ridge=self.ridge))
-        table = numbered(x)
+        table = self._named(x)
         fit = method.fit([Silo(table.iloc[rows], y[rows], holdout=self.holdout, name=name) for name, rows in parts])
         self.model_, self.history_, self.n_iter_ = fit.model, fit.history, max(1, self.rounds)
 
@@ -99,7 +101,10 @@ class _FederatedTangent(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
 
     def _inputs(self, x: Any) -> Any:
         check_is_fitted(self)
-        return numbered(validate_data(self, x, reset=False, ensure_all_finite="allow-nan"))
+        return self._named(validate_data(self, x, reset=False, ensure_all_finite="allow-nan"))
+
+    def _named(self, x: NDArray[Any]) -> Any:
+        return from_matrix(x, getattr(self, "feature_names_in_", None))
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
@@ -133,6 +138,8 @@ class FederatedTangentClassifier(ClassifierMixin, _FederatedTangent):  # type: i
         if len(self.classes_) < 2:
             raise FedtctError(f"all {len(y)} samples are of one class: there is nothing to learn")
         self._fit(x, labels, silos, len(self.classes_))
+        classes = self.classes_.astype(int) if self.classes_.dtype.kind == "f" else self.classes_  # 1.0 is class 1
+        self.model_.spec = replace(self.model_.spec, task=Classification(tuple(map(str, classes))))
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:

@@ -13,8 +13,17 @@ from sklearn.preprocessing import MinMaxScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import nn
 
-from fedtct import TCT, FedAvg, FederatedTangentClassifier, FederatedTangentRegressor, FedtctError, Ridge, Silo
-from fedtct.data.tables import numbered
+from fedtct import (
+    TCT,
+    Classifier,
+    FedAvg,
+    FederatedTangentClassifier,
+    FederatedTangentRegressor,
+    FedtctError,
+    Ridge,
+    Silo,
+)
+from fedtct.data.tables import from_matrix
 from fedtct.estimator import EXPECTED_FAILURES
 from fedtct.tangent import TangentFeatures
 
@@ -32,7 +41,7 @@ def test_scikit_learns_own_checks(estimator, check):
 def test_it_is_tct_on_silos():
     seed = int(np.random.RandomState(3).randint(2**31 - 1))
     stage1 = FedAvg(rounds=2, local_epochs=2, seed=seed)
-    silos = [Silo(numbered(X[k == Y]), Y[k == Y]) for k in range(3)]
+    silos = [Silo(from_matrix(X[k == Y]), Y[k == Y]) for k in range(3)]
     expected = TCT("mlp", stage1, TangentFeatures(seed=seed), Ridge(d=64)).fit(silos).model
     found = FederatedTangentClassifier(**QUICK, random_state=3).fit(X, NAMES, silos=NAMES)
     assert found.classes_.tolist() == ["setosa", "versicolor", "virginica"]
@@ -59,6 +68,18 @@ def test_pickles_and_searches_predict_the_same():
     assert (copy.predict_proba(X) == model.predict_proba(X)).all()
     search = GridSearchCV(FederatedTangentClassifier(**QUICK), {"d": [8, 64]}, cv=2).fit(X, Y)
     assert search.best_score_ > 0.6
+
+
+@pytest.mark.parametrize("convert", [str, int, bool, float])
+def test_its_model_goes_elsewhere_with_names_of_columns_and_classes(convert, tmp_path):
+    table, y = load_iris(as_frame=True).data, np.array([convert(label) for label in Y])
+    model = FederatedTangentClassifier(**QUICK).fit(table, y)
+    model.model_.export(tmp_path / "model")
+    loaded = Classifier.load(tmp_path / "model")
+    backwards = table[table.columns[::-1]]
+    assert loaded.classes.astype(y.dtype).tolist() == model.classes_.tolist()
+    assert (loaded.predict(backwards).astype(y.dtype) == model.predict(table)).all()
+    assert loaded.score(backwards, y.astype(int) if convert is float else y) == model.score(table, y)
 
 
 def test_numbers_with_gaps():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedtct.data.tables import are_comma_numbers, numbered, refuse_numbers
+from fedtct.data.tables import are_comma_numbers, from_matrix, refuse_numbers
 from fedtct.errors import FedtctError, listing
 
 if TYPE_CHECKING:
@@ -226,4 +226,4 @@ def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:
 
 def _as_table(x: Any) -> Any:
     """A matrix of real numbers is a table, standardised like any other; other arrays stay as they are."""
-    return numbered(x) if x.ndim == 2 and x.dtype.kind == "f" else x
+    return from_matrix(x) if x.ndim == 2 and x.dtype.kind == "f" else x

@@ -48,11 +48,11 @@ def as_table(frame: pd.DataFrame, whose: str) -> pd.DataFrame:
     return pd.DataFrame(parts, index=range(len(frame)))
 
 
-def numbered(x: NDArray[Any]) -> pd.DataFrame:
-    """A matrix of numbers as a table: its columns are called x0, x1 and so on."""
+def from_matrix(x: NDArray[Any], columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """A matrix of numbers as a table; columns without names are called x0, x1 and so on."""
     import pandas as pd
 
-    return pd.DataFrame({f"x{place}": x[:, place] for place in range(x.shape[1])})
+    return pd.DataFrame(x, columns=[f"x{place}" for place in range(x.shape[1])] if columns is None else list(columns))
 
 
 def are_comma_numbers(values: Sequence[Any], number: re.Pattern[str] = COMMA_NUMBER) -> bool:
