@@ -35,6 +35,8 @@ class Classifier(ABC):
     >>> import fedtct
     >>> silos = [([[0.0, 1.0], [1.0, 0.0]], ["no", "yes"]), ([[0.1, 0.9]], ["no"])]
     >>> model = fedtct.FedAvg("linear", rounds=20).fit(silos).model
+    >>> model
+    NetworkClassifier(linear, 2 classes)
     >>> model.predict([[0.2, 0.8], [0.8, 0.2]]).tolist()
     ['no', 'yes']
     """
@@ -45,6 +47,12 @@ class Classifier(ABC):
     device: torch.device
     temperature: float | None  # of probabilities, fitted to what silos hold out
     on_batch: Callable[[int, int], None] | None = None  # told how many samples of how many are done
+
+    def __repr__(self) -> str:
+        model, task = self.spec.model, self.spec.task
+        name = model if isinstance(model, str) else type(model).__name__
+        learnt = "numbers" if isinstance(task, Regression) else f"{self.spec.num_classes} classes"
+        return f"{type(self).__name__}({name}, {learnt})"
 
     @abstractmethod
     def _batch_scores(self, x: Tensor) -> Tensor:

@@ -123,6 +123,8 @@ class History(Sequence[Row]):
 
     >>> rows = [Row("stage1", 0, test_accuracy=0.1), Row("stage1", 1, test_accuracy=0.7, bytes_up=40, bytes_down=40)]
     >>> history = History(rows)
+    >>> history
+    History(2 rows, the last of stage1, round 1)
     >>> history[-1].test_accuracy, history.total_bytes
     (0.7, 80)
     """
@@ -132,6 +134,10 @@ class History(Sequence[Row]):
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def __repr__(self) -> str:
+        last = f", the last of {self._rows[-1].stage}, round {self._rows[-1].round}" if self._rows else ""
+        return f"History({len(self)} rows{last})"
 
     def __getitem__(self, index: Any) -> Any:
         return History(self._rows[index]) if isinstance(index, slice) else self._rows[index]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from fedtct.agreement import Agreement, agree, misfit
-from fedtct.data.samples import as_samples
+from fedtct.data.samples import as_samples, from_dataset
 from fedtct.errors import FedtctError
 from fedtct.federation import Federation, LocalFederation, Replies
 from fedtct.history import Checkpoint, Finding, Journal, Row, State
@@ -23,7 +23,8 @@ from fedtct.silo import Silo
 from fedtct.tasks import Classification, Regression, Score
 from fedtct.training import LocalPlan
 
-Silos = Sequence[Silo | Dataset[Any] | tuple[Any, Any]] | Federation
+Samples = Dataset[Any] | tuple[Any, Any]
+Silos = Sequence[Silo | Samples] | Federation
 
 
 class Test(NamedTuple):
@@ -51,7 +52,7 @@ class Session:
         silos: Silos,
         model: Model | None,
         *,
-        test: tuple[Any, Any] | None = None,
+        test: Samples | None = None,
         journal: Journal | None = None,
         head: str | None = None,
         init_weights: str | Path | None = None,
@@ -102,15 +103,18 @@ class Session:
         """Whether there are classes, and samples that some silos hold out and may tell about."""
         return self.agreed.some_held_out and not self.private and not isinstance(self.spec.task, Regression)
 
-    def check_test(self, test: tuple[Any, Any] | None) -> Test | None:
+    def check_test(self, test: Samples | None) -> Test | None:
         """Test data, refused if it does not look like the silos'."""
+        whose = "the test data"
         if test is None:
             return None
+        if isinstance(test, Dataset):
+            test = from_dataset(test, whose)
         if not isinstance(test, tuple | list) or len(test) != 2:
-            raise FedtctError(f"test must be a pair (x, y), it is {type(test).__name__}")
-        x, y = self.spec.encode(*as_samples(*test, "the test data"), "the test data")
+            raise FedtctError(f"test must be a pair (x, y) or a torch Dataset, it is {type(test).__name__}")
+        x, y = self.spec.encode(*as_samples(*test, whose), whose)
         if x.dtype == torch.int64:
-            try_tokens(self.spec, self.network, x, "the test data")
+            try_tokens(self.spec, self.network, x, whose)
         return Test(x.to(self.network.device), y.to(self.network.device))
 
 

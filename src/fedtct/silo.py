@@ -54,8 +54,8 @@ class Silo:
 
     >>> import numpy as np
     >>> silo = Silo(np.random.rand(50, 3), ["ill", "well"] * 25, holdout=0.1, name="north")
-    >>> len(silo)  # without what it holds out
-    45
+    >>> silo
+    Silo('north', 45 samples, 5 held out)
     """
 
     def __init__(self, x: Any, y: Any = None, *, holdout: float = 0.0, name: str | None = None) -> None:
@@ -84,6 +84,10 @@ class Silo:
 
     def __len__(self) -> int:
         return len(self.y)
+
+    def __repr__(self) -> str:
+        held = f", {len(self.held_y)} held out" if len(self.held_y) else ""
+        return f"Silo('{self.name}', {len(self)} samples{held})"
 
     @classmethod
     def pool(cls, silos: list["Silo"]) -> "Silo":

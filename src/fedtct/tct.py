@@ -1,14 +1,13 @@
 """TCT: train, convexify, train (Yu et al., NeurIPS 2022)."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from fedtct.calibration import calibrate
 from fedtct.classifier import Fit, TangentClassifier
 from fedtct.errors import FedtctError
 from fedtct.history import Journal
 from fedtct.models import Model
-from fedtct.session import Silos
+from fedtct.session import Samples, Silos
 from fedtct.stage1 import FedAvg, Stage1
 from fedtct.stage2 import ScaffoldRegression, Stage2
 from fedtct.tangent import TangentFeatures, check_head
@@ -56,7 +55,7 @@ class TCT:
         if (self.stage1.noise > 0) != (self.stage2.noise > 0):
             raise FedtctError("differential privacy needs noise in both stages: FedAvg(noise=...), Ridge(noise=...)")
 
-    def fit(self, silos: Silos, test: tuple[Any, Any] | None = None, *, journal: Journal | None = None) -> Fit:
+    def fit(self, silos: Silos, test: Samples | None = None, *, journal: Journal | None = None) -> Fit:
         """Train across silos.
 
         - ``silos``: a list of them, or a Federation

@@ -73,6 +73,12 @@ def test_predictions_of_truth_values_are_truth_values(convert):
     assert (model.predict(x) == ill).mean() == model.score(x, convert(ill)) > 0.5
 
 
+def test_test_data_may_be_a_dataset():
+    tests = (PARTS[1], TensorDataset(*PARTS[1]))
+    rows = [FedAvg("mlp", **TRAIN).fit(PARTS, test).history[-1] for test in tests]
+    assert rows[0].test_accuracy == rows[1].test_accuracy is not None
+
+
 def test_pairs_and_datasets_are_silos():
     expected = FedAvg("mlp", **TRAIN).fit([Silo(*part) for part in PARTS]).model
     for silos in (PARTS, [TensorDataset(*part) for part in PARTS], [list(part) for part in PARTS]):

@@ -140,6 +140,17 @@ def test_ridge_takes_d_of_the_p_coordinates(p, d):
     assert tct("mlp", Ridge(d=d), p=p).fit(silos()).model.tangents.p == 7
 
 
+def test_whether_gradients_are_on_around_a_fit_does_not_matter():
+    model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+
+    def fit():
+        return tct(model, Ridge(d=10), stage1=FedAvg(**SETTINGS)).fit(silos()).model.linear.w
+
+    with torch.no_grad():
+        found = fit()
+    assert torch.equal(found, fit())
+
+
 def test_fits_in_threads_are_those_of_one_after_another():
     def slowly(shape, outputs):
         layers = []

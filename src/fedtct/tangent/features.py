@@ -139,7 +139,8 @@ def check_head(spec: NetworkSpec) -> None:
     network.module.eval()
     advice = "the model must end with it. Leave out what follows, such as a softmax: the losses take logits."
     try:
-        logit = network(spec.inputs.examples())[:, 0].sum()
+        with torch.enable_grad():
+            logit = network(spec.inputs.examples())[:, 0].sum()
         (slope,) = torch.autograd.grad(logit, seen[-1], allow_unused=True, materialize_grads=True)
     except Exception as error:
         raise FedtctError(
