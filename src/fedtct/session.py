@@ -23,8 +23,8 @@ from fedtct.silo import Silo
 from fedtct.tasks import Classification, Regression, Score
 from fedtct.training import LocalPlan
 
-Samples = Dataset[Any] | tuple[Any, Any]
-Silos = Sequence[Silo | Samples] | Federation
+Labelled = Dataset[Any] | tuple[Any, Any]
+Silos = Sequence[Silo | Labelled] | Federation
 
 
 class Test(NamedTuple):
@@ -52,7 +52,7 @@ class Session:
         silos: Silos,
         model: Model | None,
         *,
-        test: Samples | None = None,
+        test: Labelled | None = None,
         journal: Journal | None = None,
         head: str | None = None,
         init_weights: str | Path | None = None,
@@ -103,7 +103,7 @@ class Session:
         """Whether there are classes, and samples that some silos hold out and may tell about."""
         return self.agreed.some_held_out and not self.private and not isinstance(self.spec.task, Regression)
 
-    def check_test(self, test: Samples | None) -> Test | None:
+    def check_test(self, test: Labelled | None) -> Test | None:
         """Test data, refused if it does not look like the silos'."""
         whose = "the test data"
         if test is None:

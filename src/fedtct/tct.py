@@ -7,7 +7,7 @@ from fedtct.classifier import Fit, TangentClassifier
 from fedtct.errors import FedtctError
 from fedtct.history import Journal
 from fedtct.models import Model
-from fedtct.session import Samples, Silos
+from fedtct.session import Labelled, Silos
 from fedtct.stage1 import FedAvg, Stage1
 from fedtct.stage2 import ScaffoldRegression, Stage2
 from fedtct.tangent import TangentFeatures, check_head
@@ -55,7 +55,7 @@ class TCT:
         if (self.stage1.noise > 0) != (self.stage2.noise > 0):
             raise FedtctError("differential privacy needs noise in both stages: FedAvg(noise=...), Ridge(noise=...)")
 
-    def fit(self, silos: Silos, test: Samples | None = None, *, journal: Journal | None = None) -> Fit:
+    def fit(self, silos: Silos, test: Labelled | None = None, *, journal: Journal | None = None) -> Fit:
         """Train across silos.
 
         - ``silos``: a list of them, or a Federation

@@ -15,7 +15,7 @@ from fedtct.federation import Federation, Replies
 from fedtct.history import Journal, State
 from fedtct.models import Model, Network, Weights
 from fedtct.models.trial import try_training
-from fedtct.session import Samples, Session, Silos, Stage, check_batches, run_rounds
+from fedtct.session import Labelled, Session, Silos, Stage, check_batches, run_rounds
 from fedtct.silo import Message
 from fedtct.tasks import Score
 from fedtct.training import LocalPlan, evaluate
@@ -112,7 +112,7 @@ class Stage1(ABC):
             "noise": self.noise,
         }
 
-    def fit(self, silos: Silos, test: Samples | None = None, *, journal: Journal | None = None) -> Fit:
+    def fit(self, silos: Silos, test: Labelled | None = None, *, journal: Journal | None = None) -> Fit:
         """Train across silos.
 
         - ``silos``: a list of them, or a Federation
@@ -131,7 +131,7 @@ class Stage1(ABC):
         self,
         silos: Silos,
         model: Model | None,
-        test: Samples | None,
+        test: Labelled | None,
         journal: Journal | None,
     ) -> Session:
         """Begin a fit of ``model`` with this algorithm's starting weights."""
