@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from paper_helpers import let_jump
 
 from fedtct.cli import paper as cli
 from fedtct.errors import FedtctError
@@ -14,7 +15,6 @@ from fedtct.paper.figures import FASHION, train
 from fedtct.paper.protocol import SCALES, Tangent
 from fedtct.paper.results import Results
 from fedtct.paper.runner import OutOfTime, Runner
-from fedtct.stage1 import FedAvg
 from fedtct.stage2.base import IterativeRegression
 
 FEDAVG = train(FASHION, "classes:2", rates=(0.1,))
@@ -60,14 +60,7 @@ def test_tct_without_a_rate_that_lasts_has_no_number_and_stops_no_other_run(tmp_
 
 
 def test_a_rate_that_diverges_in_the_very_round_that_tct_starts_from_does_not_last(runner, monkeypatch):
-    train_round = FedAvg.round
-
-    def jump(self, federation, state, number):
-        after, replies = train_round(self, federation, state, number)
-        jumps = self.lr == 0.1 and number + 1 == SCALES["tiny"].stage1
-        return (after | {"parameters": after["parameters"] * math.nan} if jumps else after), replies
-
-    monkeypatch.setattr(FedAvg, "round", jump)
+    let_jump(monkeypatch, 0.1, SCALES["tiny"].stage1)
     run = Tangent(replace(FEDAVG, rates=(0.1, 1e-5)))
     with pytest.warns(UserWarning, match="diverged"):
         runner.run([run])

@@ -1,10 +1,10 @@
 """From a shorter scale to a longer one: its rounds are the same, so none of them is computed twice."""
 
 import json
-import math
 from dataclasses import replace
 
 import pytest
+from paper_helpers import let_jump
 
 from fedtct.classifier import MODEL_FILE
 from fedtct.paper.figures import FASHION, train
@@ -94,14 +94,7 @@ def test_where_something_is_missing_a_run_begins_anew(computed, tmp_path):
 
 
 def test_a_rate_that_diverges_in_the_last_round_of_half_does_so_at_full(tmp_path, monkeypatch):
-    round_ = FedAvg.round
-
-    def jump(self, federation, state, number):
-        after, replies = round_(self, federation, state, number)
-        jumps = self.lr == 0.1 and number + 1 == SCALES["half"].rounds
-        return (after | {"parameters": after["parameters"] * math.nan} if jumps else after), replies
-
-    monkeypatch.setattr(FedAvg, "round", jump)
+    let_jump(monkeypatch, 0.1, SCALES["half"].rounds)
     run = Tangent(NETWORK)  # at full scale it starts from that very round
     with pytest.warns(UserWarning, match="diverged"):
         _, at_once = results_of(tmp_path / "a", [run], "full")
