@@ -241,7 +241,10 @@ def test_silos_are_called_by_their_names():
         (lambda: FedAvg("mlp", noise=float("nan")), "noise must be a finite number, it is nan"),
         (lambda: FedAvg("mlp", weight_decay=float("inf")), "weight_decay must be a finite number, it is inf"),
         (lambda: Silo(X, Y, holdout="0.2"), "holdout is a share"),
-        (lambda: FedAvg("mlp").fit([Silo(X, Y)], test="patients.csv"), r"test must be a pair \(x, y\), it is str"),
+        (
+            lambda: FedAvg("mlp").fit([Silo(X, Y)], test="patients.csv"),
+            r"test must be a pair \(x, y\) or a torch Dataset",
+        ),
         (lambda: FedAvg(nn.LazyLinear(3)).fit([Silo(X, Y)]), "lazy layers"),
         (lambda: FedAvg("mlp").fit([Silo((10 * X).long(), Y)]), "quantities must be floats"),
     ],
