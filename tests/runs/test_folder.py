@@ -285,6 +285,16 @@ def test_with_patience_the_summary_is_of_the_model_that_was_kept(tmp_path: Path)
     assert final_row(folder.history, folder.config) is not folder.history[-1]
 
 
+def test_what_diverged_was_not_kept_whatever_it_got_right() -> None:
+    """Scores that are no numbers take all for the first class, which many samples may have."""
+    rows = [
+        Row("stage1", 0, train_accuracy=0.3, train_loss=0.7, holdout_accuracy=0.3),
+        Row("stage1", 1, train_accuracy=0.7, train_loss=None, holdout_accuracy=0.7),
+    ]
+    assert rows[1].diverged
+    assert final_row(rows, RunConfig.of(method="fedavg", holdout=0.2, patience=2)) is rows[0]
+
+
 def test_a_file_git_does_not_know_has_no_commit(tmp_path: Path) -> None:
     (tmp_path / "file.py").touch()
     assert git_commit(tmp_path / "file.py") is None
