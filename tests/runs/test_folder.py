@@ -58,6 +58,14 @@ def test_what_is_not_a_number_is_null() -> None:
     assert strict({"a": [math.nan, (1.5, {"b": -math.inf})]}) == {"a": [None, [1.5, {"b": None}]]}
 
 
+@pytest.mark.parametrize("rating", [{"train_accuracy": 0.1}, {"train_r2": math.nan}], ids=["classes", "numbers"])
+def test_that_a_round_diverged_survives_being_written(rating: dict[str, float]) -> None:
+    row = Row("stage1", 3, train_loss=math.nan, **rating)
+    back = from_line(to_line(row).encode(), Path("metrics.jsonl"))
+    assert (row.diverged, row.regression) == (back.diverged, back.regression) == (True, "train_r2" in rating)
+    assert to_line(back) == to_line(row)
+
+
 def test_a_checkpoint_comes_back_bit_for_bit(tmp_path: Path) -> None:
     w = torch.randn(7)
     checkpoint = Checkpoint(
