@@ -51,7 +51,7 @@ class Agreement(NamedTuple):
         return cls(**known | {"inputs": inputs, "task": task})
 
 
-def describe(x: Any, y: Any, held_x: Any, held_y: Any, whose: str, *, private: bool = False) -> Description:
+def describe(x: Any, y: Any, held_y: Any, whose: str, *, private: bool = False) -> Description:
     """A silo's part: sizes, statistics of the samples it trains on, and which classes it has; if private, sizes."""
     reply: Description = {"n": len(y), "held": len(held_y), "shape": torch.tensor(x.shape[1:])}
     reply |= _describe_inputs(x, whose) | _describe_answers(y, held_y)

@@ -79,9 +79,9 @@ class Row(Rated):
 
     @property
     def diverged(self) -> bool:
-        """Whether silos' loss is no number: they have an accuracy still, and in a file the loss is null beside it."""
+        """Whether silos' loss is no number: they have a rating still, and in a file the loss is null beside it."""
         if self.train_loss is None:
-            return self.train_accuracy is not None
+            return self.rating("train") is not None
         return not math.isfinite(self.train_loss)
 
     @property

@@ -152,8 +152,8 @@ class Silo:
 
         If the question says ``private``, nothing that depends on the samples, but for how many there are.
         """
-        x, y, held_x, held_y = map(self.given, PARTS)
-        return describe(x, y, held_x, held_y, self.name, private=message.get("private", False))
+        x, y, held_y = map(self.given, ("x", "y", "held_y"))
+        return describe(x, y, held_y, self.name, private=message.get("private", False))
 
     # Stage 1
 

@@ -7,7 +7,7 @@ from fedtct.classifier import Fit, TangentClassifier
 from fedtct.errors import FedtctError
 from fedtct.history import Journal
 from fedtct.models import Model
-from fedtct.session import Labelled, Silos
+from fedtct.session import Labelled, Session, Silos
 from fedtct.stage1 import FedAvg, Stage1
 from fedtct.stage2 import ScaffoldRegression, Stage2
 from fedtct.tangent import TangentFeatures, check_head
@@ -65,9 +65,7 @@ class TCT:
         Returns the model and the history of its rounds.
         """
         model = self.model if self.model is not None else self.stage1.model
-        session = self.stage1.open(silos, model, test, journal)
-        self.stage2.check(session)
-        check_head(session.spec)
+        session = self.open(silos, model, test, journal)
         network = self.stage1.run(session)  # train
         recipe = self.stage2.recipe(self.features.recipe(network))  # convexify
         linear = self.stage2.run(session, recipe)  # train
@@ -75,3 +73,10 @@ class TCT:
         temperature = calibrate(session.federation, message) if session.calibrates else None
         classifier = TangentClassifier(session.spec, recipe, linear, session.network.device, temperature)
         return Fit(classifier, session.journal.history)
+
+    def open(self, silos: Silos, model: Model | None, test: Labelled | None, journal: Journal | None) -> Session:
+        """Begin a fit of ``model``, with all that either stage refuses."""
+        session = self.stage1.open(silos, model, test, journal)
+        self.stage2.check(session)
+        check_head(session.spec)
+        return session

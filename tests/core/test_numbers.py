@@ -10,6 +10,7 @@ from sklearn.metrics import r2_score
 from torch import nn
 
 from fedtct import Classifier, FedAvg, FedtctError, Ridge, ScaffoldRegression, Silo
+from fedtct.stage2.ridge import STRENGTHS
 
 TRAIN = {"rounds": 2, "local_epochs": 2, "batch_size": 8}
 
@@ -66,8 +67,12 @@ def test_patience_and_ridge_choose_numbers_by_held_out_r2():
     silos = [Silo(x[:60], y[:60], holdout=0.3), Silo(x[60:], y[60:], holdout=0.3)]
     history = FedAvg("mlp", rounds=4, patience=1, local_epochs=1).fit(silos).history
     assert all(row.holdout_r2 is not None for row in history)
-    chosen = tct("mlp", Ridge(d=200, ridge="holdout"), p=200).fit(silos)
-    assert chosen.history[-1].holdout_r2 > 0.5
+
+    def held_out_r2(ridge):
+        return tct("mlp", Ridge(d=200, ridge=ridge), p=200).fit(silos).history[-1].holdout_r2
+
+    ratings = [held_out_r2(strength) for strength in STRENGTHS]
+    assert held_out_r2("holdout") == max(ratings) > max(ratings[0], ratings[-1])
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,16 @@ def test_with_noise_the_covariance_of_few_samples_is_decomposed_whole():
     torch.testing.assert_close((path.q.T @ q).abs(), torch.eye(40).double())
 
 
+@pytest.mark.parametrize("silos", [1, 9])
+def test_with_noise_the_strength_is_how_far_noise_moves_the_covariance(silos):
+    d, n = 150, 1000.0
+    parts = [noisy_sums(Sums.zero(d, 3), noise=0.5, key=[place]) for place in range(silos)]
+    s = sum(part.s for part in parts)
+    s[0, 0] = n
+    moved = torch.linalg.eigvalsh(s[1:, 1:] / n)[-1].item() * d  # features of norm one are scaled by √d
+    assert Ridge(noise=0.5)._noise_level(parts[0]._replace(s=s), silos) == pytest.approx(moved, rel=0.05)
+
+
 def test_choosing_on_held_out_samples_is_paid_for(digits):
     x, y = digits
     silos = [Silo(s.x, s.y, holdout=0.4) for s in deal(x, y, 0, 3)]

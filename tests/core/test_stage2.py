@@ -175,6 +175,15 @@ def test_the_limit_is_two_over_the_largest_eigenvalue_of_any_silo():
     tct("linear", ScaffoldRegression(rounds=1, lr=0.999 * limit)).fit(silos)
 
 
+def test_gradient_descent_is_only_warned_of_steps_that_the_pooled_loss_bears():
+    parts = skewed_data((20, 10, 5))
+    silos = [Silo(*part) for part in parts]
+    z, _ = pooled(problem(tct("linear", GradientDescent(rounds=1)).fit(silos).model, parts))
+    limit = 2 / torch.linalg.eigvalsh(z.T @ z / len(z))[-1].item()
+    with pytest.warns(UserWarning, match="may diverge"):
+        tct("linear", GradientDescent(rounds=1, lr=0.999 * limit)).fit(silos)
+
+
 @pytest.mark.parametrize("method", ITERATIVE)
 def test_automatic_step_size_learns(method):
     history = tct("linear", method(rounds=40, lr="auto")).fit(skewed_silos()).history

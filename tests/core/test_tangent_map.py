@@ -1,6 +1,7 @@
 """A tangent map takes a while to make: silos of one process share it, and nothing else does."""
 
 import torch
+from torch import nn
 
 from fedtct.models import InputSpec, NetworkSpec
 from fedtct.tangent import TangentFeatures, tangent_map
@@ -28,3 +29,10 @@ def test_weights_that_were_written_to_are_others():
     after = tangent_map(SPEC, recipe, CPU)(x)
     assert not torch.equal(before, after)
     assert torch.equal(after, tangent_map(SPEC, recipe._replace(parameters=recipe.parameters.clone()), CPU)(x))
+
+
+def test_a_head_without_a_bias_gets_none():
+    model = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 3, bias=False))
+    spec = NetworkSpec(model, SPEC.inputs, 3)
+    tangents = tangent_map(spec, TangentFeatures().recipe(spec.build().weights()), CPU)
+    assert tangents.p == 6 * 4 + 4 + 4

@@ -26,6 +26,12 @@ def test_every_method_gives_the_model_it_gives_in_this_process(name, tmp_path):
     assert [row.train_loss for row in here.history] == pytest.approx([row.train_loss for row in there.history])
 
 
+def test_silos_with_numbers_sit_in_their_order(tmp_path):
+    """What a silo draws follows from its seat: the tenth is not between the first and the second."""
+    data, method = parts(silos=11), replace(METHODS["fedavg"], batch_size=8)
+    assert_same(method.fit(local(data)), method.fit(over(InlineGrid(tmp_path, data))))
+
+
 def test_noise_follows_from_a_silos_secret_and_the_run(tmp_path):
     """A silo with a secret: nobody who knows the seed can take its noise away, nor one who knows another run's."""
 

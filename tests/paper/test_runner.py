@@ -10,11 +10,13 @@ from paper_helpers import let_jump
 
 from fedtct.cli import paper as cli
 from fedtct.errors import FedtctError
+from fedtct.history import Row
 from fedtct.paper import runner as module
 from fedtct.paper.figures import FASHION, train
 from fedtct.paper.protocol import SCALES, Tangent
 from fedtct.paper.results import Results
 from fedtct.paper.runner import OutOfTime, Runner
+from fedtct.runs.folder import METRICS, to_line
 from fedtct.stage2.base import IterativeRegression
 
 FEDAVG = train(FASHION, "classes:2", rates=(0.1,))
@@ -66,6 +68,22 @@ def test_a_rate_that_diverges_in_the_very_round_that_tct_starts_from_does_not_la
         runner.run([run])
     assert record(runner, run)["config"]["lr"] == 1e-5
     assert record(runner, run)["diverged"] == {"0.1": SCALES["tiny"].stage1}
+
+
+def test_a_rate_is_judged_by_the_mean_of_its_last_rounds(tmp_path, monkeypatch):
+    """A single round is noisy: the last may be a lucky one."""
+    curves = {0.1: [0.9, 0.5, 0.5, 0.5, 0.5, 0.5, 0.9], 0.01: [0.6] * 7}
+
+    def advance(self, run, lr, rounds):
+        rows = [Row("stage1", number, holdout_accuracy=value) for number, value in enumerate(curves[lr])]
+        (tmp_path / str(lr)).mkdir()
+        (tmp_path / str(lr) / METRICS).write_text("".join(map(to_line, rows)))
+        return tmp_path / str(lr)
+
+    monkeypatch.setattr(Runner, "_advance", advance)
+    runner = Runner(tmp_path / "state", tmp_path / "results", scale="tiny", grid_rounds=7)
+    scores, _ = runner._grid(replace(FEDAVG, rates=tuple(curves)))
+    assert scores == pytest.approx({0.1: 0.58, 0.01: 0.6})
 
 
 def test_tct_says_what_both_of_its_stages_ran_on(runner, monkeypatch):

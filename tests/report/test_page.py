@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from fedtct.cli import main
-from fedtct.report.page import read_runs, silos, traffic, write_report
+from fedtct.report.page import read_runs, silos, stage2, traffic, write_report
 from fedtct.report.page.again import command
-from fedtct.report.page.blocks import ACCURACY, FIELDS, R2, logarithmic, number
+from fedtct.report.page.blocks import ACCURACY, FIELDS, R2, Chart, logarithmic, number
 from fedtct.report.page.tasks import arrange
 from fedtct.report.page.write import render, to_json
 from fedtct.runs.config import RunConfig, read_toml
@@ -69,6 +69,18 @@ def test_what_each_silo_sent_and_received_is_what_was_counted(compared: Path) ->
     for k, name in enumerate(rows[0].silos):
         down, up = (sum(getattr(row, f"silo_bytes_{way}")[k] for row in rows) / 1e6 for way in ("down", "up"))
         assert list(totals[name]) == [str(len(rows)), f"{down:,.2f}", f"{up:,.2f}"]
+
+
+def test_no_silo_alone_says_how_far_gradient_descent_may_step(compared: Path, tmp_path: Path) -> None:
+    run = compared / "tct-classes4-seed0"
+    for solver, wall in (("scaffold", True), ("gradient-descent", False)):
+        (task,) = arrange([run_with(tmp_path, run, solver, stage2=solver)])
+        shown = stage2.section(task)
+        assert shown is not None
+        titles = {block.title: block for block in shown.blocks if isinstance(block, Chart)}
+        assert ("How far steps are from diverging" in titles) == wall == ("would diverge." in shown.intro)
+        drawn = titles["Spectrum of each silo’s Gram matrix"].data
+        assert len(drawn) == task.methods[0].config.silos + wall
 
 
 def test_of_several_methods_the_mean_silo_is_shown(compared: Path) -> None:

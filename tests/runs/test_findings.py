@@ -100,3 +100,8 @@ def test_what_was_found_is_not_computed_again(tmp_path: Path) -> None:
 
     folder.find_out("alone", never)
     assert RunFolder.read(tmp_path / "a").finding("nothing") is None
+
+
+def test_classes_that_no_test_sample_has_do_not_count() -> None:
+    found = torch.tensor([[3.0, 1.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 1.0]])
+    assert recall(found, torch.tensor([10, 70, 30])) == pytest.approx((10 * 0.75 + 30 * 0.5) / 40)

@@ -58,6 +58,14 @@ def test_what_is_not_a_number_is_null() -> None:
     assert strict({"a": [math.nan, (1.5, {"b": -math.inf})]}) == {"a": [None, [1.5, {"b": None}]]}
 
 
+@pytest.mark.parametrize("rating", [{"train_accuracy": 0.1}, {"train_r2": math.nan}], ids=["classes", "numbers"])
+def test_that_a_round_diverged_survives_being_written(rating: dict[str, float]) -> None:
+    row = Row("stage1", 3, train_loss=math.nan, **rating)
+    back = from_line(to_line(row).encode(), Path("metrics.jsonl"))
+    assert (row.diverged, row.regression) == (back.diverged, back.regression) == (True, "train_r2" in rating)
+    assert to_line(back) == to_line(row)
+
+
 def test_a_checkpoint_comes_back_bit_for_bit(tmp_path: Path) -> None:
     w = torch.randn(7)
     checkpoint = Checkpoint(
@@ -283,6 +291,16 @@ def test_with_patience_the_summary_is_of_the_model_that_was_kept(tmp_path: Path)
     x, y = prepare(folder.config).data.test
     assert Summary.of(folder).test_accuracy == pytest.approx(fit.model.score(x, y))
     assert final_row(folder.history, folder.config) is not folder.history[-1]
+
+
+def test_what_diverged_was_not_kept_whatever_it_got_right() -> None:
+    """Scores that are no numbers take all for the first class, which many samples may have."""
+    rows = [
+        Row("stage1", 0, train_accuracy=0.3, train_loss=0.7, holdout_accuracy=0.3),
+        Row("stage1", 1, train_accuracy=0.7, train_loss=None, holdout_accuracy=0.7),
+    ]
+    assert rows[1].diverged
+    assert final_row(rows, RunConfig.of(method="fedavg", holdout=0.2, patience=2)) is rows[0]
 
 
 def test_a_file_git_does_not_know_has_no_commit(tmp_path: Path) -> None:

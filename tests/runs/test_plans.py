@@ -102,6 +102,18 @@ def test_a_plan_is_rehearsed_before_anything_is_written(bad: dict[str, str], mes
     assert not (tmp_path / "c").exists()
 
 
+def test_what_stage_2_refuses_is_refused_before_the_first_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    softmax = "nn.Sequential(nn.Flatten(), nn.Linear(64, outputs), nn.Softmax(1))"
+    (tmp_path / "ends_in_softmax.py").write_text(
+        f"from torch import nn\n\n\ndef build(shape, outputs):\n    return {softmax}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    plan = comparison(["fedavg", "tct"], ["iid"], [0], SMALL | {"rounds": 2, "model": "ends_in_softmax:build"})
+    with pytest.raises(FedtctError, match="Leave out what follows, such as a softmax"):
+        plan.execute("c")
+    assert not Path("c").exists()
+
+
 def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(FedtctError, match="exists: choose another"):

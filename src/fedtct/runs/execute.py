@@ -23,7 +23,6 @@ from fedtct.runs.watcher import Watcher
 from fedtct.seeds import generator
 from fedtct.silo import Silo
 from fedtct.tasks import Regression
-from fedtct.tct import TCT
 
 
 class Known(NamedTuple):
@@ -62,9 +61,8 @@ def execute(folder: RunFolder, look: Look | None = None) -> Fit:
 def rehearse(config: RunConfig) -> None:
     """Refuse, without writing anything, what ``execute`` would refuse before its first round."""
     job = prepare(config)
-    method = config.build(job.data.num_classes or None)
-    stage1 = method.stage1 if isinstance(method, TCT) else method
-    stage1.open(LocalFederation(job.silos, config.device), config.network(), job.data.test, None)
+    federation = LocalFederation(job.silos, config.device)
+    config.build(job.data.num_classes or None).open(federation, config.network(), job.data.test, None)
 
 
 def prepare(config: RunConfig, watcher: Watcher | None = None) -> Job:

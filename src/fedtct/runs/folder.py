@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -251,7 +252,9 @@ def from_line(line: bytes, where: Path) -> Row:
     try:
         values = json.loads(line)
         lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-        return Row(**values | lists)
+        # The lines of regressions alone have it: where it is null there was an R² that is no number.
+        r2 = {"train_r2": math.nan} if values.get("train_r2", 0.0) is None else {}
+        return Row(**values | lists | r2)
     except (ValueError, TypeError, KeyError) as error:
         raise FedtctError(f"{where} is damaged: a line is not a row of metrics") from error
 

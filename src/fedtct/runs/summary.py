@@ -110,7 +110,8 @@ def final_row(rows: Sequence[Row], config: RunConfig) -> Row:
     last = rows[-1]
     if not config.patience:
         return last
-    rated = [row for row in rows if row.stage == last.stage and row.rating("holdout") is not None]
+    kept = [row for row in rows if row.stage == last.stage and not row.diverged]  # none that diverged ever is
+    rated = [row for row in kept if row.rating("holdout") is not None]
     return max(rated, key=lambda row: row.rating("holdout") or 0.0, default=last)
 
 

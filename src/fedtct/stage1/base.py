@@ -168,7 +168,7 @@ class Stage1(ABC):
 
         def round(state: State, number: int) -> tuple[State, Replies]:
             after, replies = self.round(federation, state, number)
-            return (self._without_noise_on_frozen(network, state, after) if self.noise else after), replies
+            return self._with_frozen_as_before(network, state, after), replies
 
         def test(state: State) -> Score | None:
             if session.test is None:
@@ -188,8 +188,11 @@ class Stage1(ABC):
         )
         return _weights(run_rounds(session, stage, self.start(network.weights())))
 
-    def _without_noise_on_frozen(self, network: Network, before: State, after: State) -> State:
-        """Silos' noise is on all parameters; those that nobody trains stay what they were."""
+    def _with_frozen_as_before(self, network: Network, before: State, after: State) -> State:
+        """Noise, and an average's rounding errors, are on all parameters; those that nobody trains stay as they were.
+
+        FedAdam's and FedDyn's servers would add the errors up, round by round.
+        """
         network.set_training(self.trainable)
         parameters = before["parameters"].clone()
         for trained in network.trainable_slices():

@@ -50,9 +50,9 @@ def section(task: Task) -> Section | None:
         )
     stepping = {label: entry for label, entry in first.items() if "step_size" in entry[2]}
     if stepping:
-        blocks.append(
-            _one_or_choice({label: _steps(task, method, found) for label, (method, _, found) in stepping.items()})
-        )
+        local = {label: entry for label, entry in stepping.items() if _by_itself(entry[0])}
+        bars = {label: _steps(task, method, found) for label, (method, _, found) in local.items()}
+        blocks += [_one_or_choice(bars)] if bars else []
         blocks += _distances([entry for entry in inspected if "step_size" in entry[2]])
     if len(stepping) < len(first):
         blocks.append(Note("Ridge solves the pooled problem exactly, in one round: it takes no steps."))
@@ -61,13 +61,18 @@ def section(task: Task) -> Section | None:
     return Section("Stage 2: the linear problem", blocks, intro=f"{_reading(stepping)}{which}")
 
 
+def _by_itself(method: Method) -> bool:
+    """Whether a silo's own steps can diverge; those of gradient descent are on everybody's loss."""
+    return method.config.stage2 != "gradient-descent"
+
+
 def _reading(stepping: dict[str, Inspected]) -> str:
-    parts = [
-        f"{label} takes steps of {number(found['step_size'])}, "
-        f"{100 * found['step_size'] / found['diverges_from']:.0f} % of the {number(found['diverges_from'])} "
-        "from which on they would diverge."
-        for label, (_, _, found) in stepping.items()
-    ]
+    parts = []
+    for label, (method, _, found) in stepping.items():
+        size, limit = found["step_size"], found["diverges_from"]
+        share = f"{100 * size / limit:.0f} % of the {number(limit)} from which on they would diverge"
+        pooled = f"on everybody’s loss: they would surely diverge from {number(limit)} on, and may before"
+        parts.append(f"{label} takes steps of {number(size)}{f', {share}' if _by_itself(method) else f' {pooled}'}.")
     return " ".join(parts)
 
 
@@ -77,7 +82,7 @@ def _one_or_choice(charts: dict[str, Chart]) -> Chart | Choice:
 
 
 def _spectrum(task: Task, method: Method, found: Finding) -> Chart:
-    """Eigenvalues by rank; where steps of this size would diverge, or the ridge that was added, is a line."""
+    """Eigenvalues by rank; where a silo's steps of this size would diverge, or the ridge that was added, is a line."""
     if "pooled_spectrum" in found:
         curves, limit, meaning = [found["pooled_spectrum"]], found["ridge"], "ridge"
         title, names = "Spectrum of the pooled features", ["all silos"]
@@ -87,12 +92,13 @@ def _spectrum(task: Task, method: Method, found: Finding) -> Chart:
         names = [f"silo {name}" for name in task.silo_names(len(curves))]
     traces = [_eigenvalues(method, curve, name) for curve, name in zip(curves, names, strict=True)]
     longest = max(max(curve["ranks"]) for curve in curves)
-    traces.append(_line([1, longest], [limit, limit], f"{meaning} {number(limit)}"))
+    lines = [limit] if _by_itself(method) else []
+    traces += [_line([1, longest], [value, value], f"{meaning} {number(value)}") for value in lines]
     largest = max(max(curve["eigenvalues"]) for curve in curves)
     values = [v for curve in curves for v in curve["eigenvalues"] if v > NOISE * largest]
     layout = {
         "xaxis": logarithmic([1, longest], "rank"),
-        "yaxis": logarithmic([*values, limit, 2 * largest], "eigenvalue"),
+        "yaxis": logarithmic([*values, *lines, 2 * largest], "eigenvalue"),
         "hovermode": "closest",
     }
     return Chart(title, traces, layout)
