@@ -74,6 +74,7 @@ class Classifier(ABC):
         """
         return self._scores_of(self.spec.inputs.encode(x, whose))
 
+    @torch.inference_mode(False)  # in which nothing has the gradients that tangent features are
     @torch.no_grad()
     def _scores_of(self, x: Tensor) -> Tensor:
         parts, done = [], 0
@@ -178,6 +179,7 @@ class Classifier(ABC):
         return {"kind": self.kind} | self.spec.record() | {"temperature": self.temperature}
 
 
+@torch.inference_mode(False)  # the weights are to be differentiated by, wherever they are loaded
 def rebuild(
     record: dict[str, Any],
     tensors: dict[str, Tensor],

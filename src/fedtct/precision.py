@@ -18,7 +18,7 @@ def full_precision() -> Iterator[None]:
     TF32 costs tangent features two digits (relative error 1e-2 instead of 3e-7), bf16 all but one.
     Torch has older settings and newer ones, of each kind of product, and minds if the two disagree: both are set.
     """
-    with _ALONE, _exact_products():
+    with _ALONE, torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False), _exact_products():
         yield
 
 
