@@ -1,5 +1,8 @@
 """Tables: columns of numbers and texts, which silos agree on without showing rows."""
 
+import datetime
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -96,6 +99,7 @@ FRAME = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", "x"]})
         (FRAME.assign(a="text"), "column 'a' holds numbers in silo 0 and texts in silo 1"),
         (FRAME.assign(a=np.inf), "column 'a' holds infinite or huge values"),
         (FRAME.assign(a=pd.Timestamp("2020-01-01")), "column 'a' holds datetime"),
+        (FRAME.assign(a=[datetime.date(2020, 1, day) for day in (1, 2, 3)]), "column 'a' holds dates or times"),
         (pd.concat([FRAME, FRAME], axis=1), "several columns called 'a'"),
         (FRAME[[]], "no columns to learn from"),
         (torch.zeros(3, 2), "silo 1 holds float32 samples, silo 0 table"),
@@ -104,6 +108,16 @@ FRAME = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", "x"]})
 def test_tables_that_do_not_go_together(other, message):
     with pytest.raises(FedtctError, match=message):
         FedAvg("linear").fit([(FRAME, [0, 1, 0]), (other, [0, 1, 0])])
+
+
+@pytest.mark.parametrize("kind", [Decimal, np.float32, np.int64, np.bool_], ids=lambda kind: kind.__name__)
+def test_numbers_of_any_kind_are_numbers(kind):
+    values = [kind(0), None, kind(1)]
+    told = [
+        Silo(pd.DataFrame({"a": column}, dtype=object), [0, 1, 0]).describe({})["columns"]
+        for column in (values, [0.0, None, 1])
+    ]
+    assert told[0] == told[1]
 
 
 @quick
