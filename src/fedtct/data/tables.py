@@ -215,7 +215,7 @@ class TableCode:
             raise FedtctError(f"{whose} has no column '{lacking[0]}', which the silos learn from")
         x = as_table(x.iloc[:, [names.index(column.name) for column in self.columns]], whose)
         parts = [column.encode(x[column.name].to_numpy(), whose) for column in self.columns]
-        return torch.from_numpy(np.concatenate(parts, 1).astype(np.float32))
+        return torch.from_numpy(np.concatenate(parts, 1)).float()
 
     def _as_frame(self, x: NDArray[Any], whose: str) -> pd.DataFrame:
         import pandas as pd
