@@ -20,7 +20,7 @@ from fedtct.files import replacing
 from fedtct.history import History
 from fedtct.models import Model, Network, NetworkSpec, Weights
 from fedtct.tangent import Normaliser, Recipe, TangentMap
-from fedtct.tasks import Answers, Names, Regression
+from fedtct.tasks import Answers, Names, Regression, finite
 
 BATCH = 500
 MODEL_FILE = "model.safetensors"  # of a folder with a model
@@ -74,6 +74,7 @@ class Classifier(ABC):
         """
         return self._scores_of(self.spec.inputs.encode(x, whose))
 
+    @torch.inference_mode(False)  # in which nothing has the gradients that tangent features are
     @torch.no_grad()
     def _scores_of(self, x: Tensor) -> Tensor:
         parts, done = [], 0
@@ -108,9 +109,10 @@ class Classifier(ABC):
 
     def probabilities(self, scores: Tensor) -> Tensor:
         """The probabilities that scores stand for."""
+        scores = finite(scores).double()
         if self.temperature is not None:
-            return (scores.double() / self.temperature).softmax(1)
-        return self._plain_probabilities(scores.double())
+            return (scores / self.temperature).softmax(1)
+        return self._plain_probabilities(scores)
 
     @abstractmethod
     def _plain_probabilities(self, scores: Tensor) -> Tensor:
@@ -178,6 +180,7 @@ class Classifier(ABC):
         return {"kind": self.kind} | self.spec.record() | {"temperature": self.temperature}
 
 
+@torch.inference_mode(False)  # the weights are to be differentiated by, wherever they are loaded
 def rebuild(
     record: dict[str, Any],
     tensors: dict[str, Tensor],

@@ -23,7 +23,7 @@ from fedtct.silo import Silo
 from fedtct.stage1 import FedAvg
 from fedtct.stage2 import Ridge
 from fedtct.tangent import TangentFeatures
-from fedtct.tasks import Classification
+from fedtct.tasks import Classification, finite
 from fedtct.tct import TCT
 
 # Checks of scikit-learn that an estimator does not pass, and why.
@@ -145,7 +145,7 @@ class FederatedTangentClassifier(ClassifierMixin, _FederatedTangent):  # type: i
     def predict(self, X: Any) -> NDArray[Any]:
         """The class of each sample."""
         inputs = self._inputs(X)
-        best = self.model_.scores(inputs).argmax(1).numpy()
+        best = finite(self.model_.scores(inputs)).argmax(1).numpy()
         return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:

@@ -1,19 +1,29 @@
 """float32 that is float32: whatever a program has allowed for its own products, ours are not cut to TF32 or bf16."""
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import backends
 
+_ALONE = threading.RLock()  # the settings are the process's: a thread would restore what another has set
+
 
 @contextlib.contextmanager
 def full_precision() -> Iterator[None]:
-    """For a while. TF32 costs tangent features two digits (relative error 1e-2 instead of 3e-7), bf16 all but one.
+    """For a while, and for one thread at a time.
 
+    TF32 costs tangent features two digits (relative error 1e-2 instead of 3e-7), bf16 all but one.
     Torch has older settings and newer ones, of each kind of product, and minds if the two disagree: both are set.
     """
+    with _ALONE, torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False), _exact_products():
+        yield
+
+
+@contextlib.contextmanager
+def _exact_products() -> Iterator[None]:
     parts = [part for part in _parts() if hasattr(part, "fp32_precision")]  # from torch 2.9 on
     before = [part.fp32_precision for part in parts]
     products = _older(torch.get_float32_matmul_precision, "highest")

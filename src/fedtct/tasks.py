@@ -54,6 +54,16 @@ def loss(outputs: Tensor, y: Tensor) -> Tensor:
     return (outputs[:, 0] - y).square().mean() / 2 if y.is_floating_point() else F.cross_entropy(outputs, y)
 
 
+def finite(scores: Tensor) -> Tensor:
+    """These scores; refused if some are not finite, because an answer would be made up."""
+    if bad := int((~scores.isfinite().all(1)).sum()):
+        raise FedtctError(
+            f"the model has no finite scores for {bad} of {len(scores)} samples: their values are far beyond the "
+            "silos' (mend or drop them), or training diverged (lower its lr)"
+        )
+    return scores
+
+
 def add(scores: list[Score]) -> Score:
     """The score over all samples together."""
     return Score(*map(sum, zip(*scores, strict=True))) if scores else Score(0, 0, 0.0)
@@ -91,7 +101,7 @@ class Classification:
 
     def decode(self, scores: Tensor) -> Answers:
         """The class with the highest score: its name if it has one."""
-        labels = scores.argmax(1)
+        labels = finite(scores).argmax(1)
         return self.labels()[labels.numpy(force=True)] if self.names else labels
 
     def labels(self) -> Names:
@@ -140,7 +150,7 @@ class Regression:
 
     def decode(self, scores: Tensor) -> Tensor:
         """Numbers in their own units."""
-        return scores[:, 0].double() * self.std + self.mean
+        return finite(scores)[:, 0].double() * self.std + self.mean
 
     def score(self, outputs: Tensor, y: Tensor) -> Score:
         """The squared error in the target's own units."""

@@ -1,6 +1,7 @@
 """A saved model predicts the same bits, and a folder that is none is refused."""
 
 import json
+import warnings
 from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
@@ -106,6 +107,20 @@ def test_a_saved_model_predicts_the_same_bits(name, tmp_path):
         x = images(model.spec.inputs.dtype, n=50)
         assert torch.equal(loaded.scores(x), model.scores(x))
         assert torch.equal(loaded.predict(x), model.scores(x).argmax(1))
+
+
+@pytest.mark.parametrize(
+    "around", [torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)], ids=["inference_mode", "autocast"]
+)
+@pytest.mark.parametrize("name", [name for name in MAKERS if "network" not in name])
+def test_a_tangent_model_predicts_the_same_bits_in_any_mode_that_a_service_sets(around, name):
+    model, own = MAKERS[name](), Own() if name.startswith("own") else None
+    own = own and own.to(model.spec.model.conv.weight.dtype)
+    data, x = model.to_bytes(), images(model.spec.inputs.dtype)
+    with around(), warnings.catch_warnings():
+        warnings.simplefilter("error")  # nor is it slower there
+        found = [m.scores(x.clone()) for m in (Classifier.from_bytes(data, own), model)]
+    assert all(torch.equal(scores, Classifier.from_bytes(data, own).scores(x)) for scores in found)
 
 
 def test_nothing_in_a_saved_model_can_run(tmp_path):

@@ -99,6 +99,20 @@ def test_arrays_in_any_order_of_bytes_and_rows_are_taken(dtype):
     assert silo.y.tolist() == y[::-1].tolist()
 
 
+@pytest.mark.parametrize("convert", [torch.Tensor.requires_grad_, torch.Tensor.to_sparse])
+def test_tensors_that_are_kept_in_another_way_are_the_same_samples(convert):
+    x, y = PARTS[0][0], PARTS[0][0].sum(1)
+    expected, model = (
+        tct("mlp", Ridge(d=30), stage1=FedAvg(**TRAIN)).fit([given]).model
+        for given in ((x, y), (convert(x.clone()), y.clone().requires_grad_()))
+    )
+    assert torch.equal(model.scores(convert(x.clone())), expected.scores(x))
+
+
+def test_objects_that_are_whole_numbers_are_labels():
+    assert Silo(torch.zeros(2, 1), np.array([np.int64(3), np.bool_(True)], object)).y.tolist() == ["3", "True"]
+
+
 def test_a_model_may_be_made_by_a_function_of_shape_and_outputs():
     def build(shape, outputs):
         return nn.Linear(shape[0], outputs)

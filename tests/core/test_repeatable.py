@@ -22,6 +22,7 @@ from fedtct import (
     Silo,
     TangentFeatures,
 )
+from fedtct.precision import full_precision
 from fedtct.seeds import derive
 
 SETTINGS = {"rounds": 2, "local_epochs": 2, "batch_size": 8}
@@ -165,3 +166,31 @@ def test_fits_in_threads_are_those_of_one_after_another():
     with ThreadPoolExecutor(3) as threads:
         together = list(threads.map(fit, range(3)))
     assert all(torch.equal(found, fit(seed)) for seed, found in enumerate(together))
+
+
+WITHOUT_RULES = nn.Sequential(nn.Linear(4, 6), nn.PReLU(), nn.Linear(6, 3))  # a slope for all channels has none
+
+
+@pytest.mark.filterwarnings("ignore:tangent features")
+@pytest.mark.parametrize("model", ["mlp", WITHOUT_RULES], ids=["by layers", "torch.func"])
+def test_a_model_answers_in_threads_as_it_does_alone(model):
+    fitted = tct(model, Ridge(d=50), stage1=FedAvg(**SETTINGS)).fit(silos()).model
+    x = torch.randn(600, 4, generator=torch.Generator().manual_seed(0))
+    alone = fitted.scores(x)
+    with ThreadPoolExecutor(4) as threads:
+        assert all(torch.equal(scores, alone) for scores in threads.map(fitted.scores, [x] * 20))
+
+
+def test_threads_leave_the_settings_of_the_program_as_they_were():
+    def compute(seconds):
+        with full_precision():
+            time.sleep(seconds)
+
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(compute, [0.05, 0.1]))
+        assert torch.get_float32_matmul_precision() == "high"
+    finally:
+        torch.set_float32_matmul_precision(before)

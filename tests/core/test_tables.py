@@ -1,5 +1,8 @@
 """Tables: columns of numbers and texts, which silos agree on without showing rows."""
 
+import datetime
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,6 +13,7 @@ from hypothesis import strategies as st
 
 from fedtct import Centralized, Classifier, FedAvg, FedtctError, LocalFederation, Ridge, Silo
 from fedtct.agreement import agree, misfit
+from fedtct.runs.predictions import evaluate, prediction_table
 
 TRAIN = {"rounds": 2, "local_epochs": 2, "batch_size": 8}
 TCT = tct("mlp", Ridge(d=30), stage1=FedAvg(**TRAIN))
@@ -96,6 +100,7 @@ FRAME = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", "x"]})
         (FRAME.assign(a="text"), "column 'a' holds numbers in silo 0 and texts in silo 1"),
         (FRAME.assign(a=np.inf), "column 'a' holds infinite or huge values"),
         (FRAME.assign(a=pd.Timestamp("2020-01-01")), "column 'a' holds datetime"),
+        (FRAME.assign(a=[datetime.date(2020, 1, day) for day in (1, 2, 3)]), "column 'a' holds dates or times"),
         (pd.concat([FRAME, FRAME], axis=1), "several columns called 'a'"),
         (FRAME[[]], "no columns to learn from"),
         (torch.zeros(3, 2), "silo 1 holds float32 samples, silo 0 table"),
@@ -104,6 +109,29 @@ FRAME = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", "x"]})
 def test_tables_that_do_not_go_together(other, message):
     with pytest.raises(FedtctError, match=message):
         FedAvg("linear").fit([(FRAME, [0, 1, 0]), (other, [0, 1, 0])])
+
+
+@pytest.mark.filterwarnings("ignore:tangent features")
+@pytest.mark.parametrize("method", [TCT, FedAvg("mlp", **TRAIN)], ids=["TCT", "FedAvg"])
+@pytest.mark.parametrize("answers", [["no", "yes", "no"], [0.5, 1.5, 1.0]], ids=["classes", "numbers"])
+def test_no_answer_is_made_up_for_values_that_no_network_can_compute_with(method, answers):
+    model = method.fit([(FRAME, answers)] * 2).model
+    far = FRAME.assign(a=[1.0, 1e99, 2.0])
+    asked = [model.predict, lambda x: prediction_table(model, x), lambda x: evaluate(model, x, answers)]
+    for ask in asked + ([model.predict_proba] if "no" in answers else []):
+        with pytest.raises(FedtctError, match="no finite scores for 1 of 3 samples"):
+            ask(far)
+        assert len(ask(FRAME)) == 3
+
+
+@pytest.mark.parametrize("kind", [Decimal, np.float32, np.int64, np.bool_], ids=lambda kind: kind.__name__)
+def test_numbers_of_any_kind_are_numbers(kind):
+    values = [kind(0), None, kind(1)]
+    told = [
+        Silo(pd.DataFrame({"a": column}, dtype=object), [0, 1, 0]).describe({})["columns"]
+        for column in (values, [0.0, None, 1])
+    ]
+    assert told[0] == told[1]
 
 
 @quick

@@ -1,5 +1,7 @@
 """Silos' own files: the same table gives the same samples whatever it is kept in, and what is wrong is said."""
 
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -29,6 +31,18 @@ def test_csv_and_parquet_hold_the_same_samples(tmp_path_factory, rows, data):
         pd.testing.assert_frame_equal(silo.x, silos[0].x)
         assert silo.y.tolist() == table["class"].tolist()
         assert silo.describe({})["columns"] == silos[0].describe({})["columns"]
+
+
+@pytest.mark.parametrize("places", [0, 2])
+@pytest.mark.parametrize("target", ["class", "number"])
+def test_exact_decimals_are_the_numbers_that_a_csv_file_has(places, target, tmp_path):
+    numbers = [f"{n / 10**places:.{places}f}" for n in (1250, 325, 1250, 0)]
+    table = pd.DataFrame({"number": numbers, "other": numbers, "class": ["a", "b", "a", "b"]})
+    table.to_csv(tmp_path / "a.csv", index=False)
+    exact = {name: [Decimal(number) for number in numbers] for name in ("number", "other")}
+    table.assign(**exact).to_parquet(tmp_path / "b.parquet")
+    one, other = (Silo(*read_samples(tmp_path / name, target)).describe({}) for name in ("a.csv", "b.parquet"))
+    assert str(one) == str(other)
 
 
 def test_csv_parquet_and_npz_of_a_table_give_the_same_model(tmp_path):

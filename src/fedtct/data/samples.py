@@ -122,13 +122,13 @@ def _as_tensor(values: Any, whose: str) -> Tensor:
         double = values.dtype.kind == "f" and values.dtype.itemsize > 8
         values = np.require(values, np.float64 if double else values.dtype.newbyteorder("="), ["C", "W"])
     try:
-        return torch.as_tensor(values)
+        return torch.as_tensor(values).detach().to_dense()  # of samples nobody asks a gradient
     except (TypeError, ValueError, RuntimeError) as error:
         raise FedtctError(f"{whose}: samples and labels must be arrays of numbers", error) from error
 
 
 def _as_names(y: "np.ndarray[Any, Any]", whose: str) -> Any:
     values = y.tolist()
-    if bad := sum(not isinstance(value, str | bool | int) for value in values):
+    if bad := sum(not isinstance(value, str | bool | int | np.integer | np.bool_) for value in values):
         raise FedtctError(f"{whose}: {bad} of {len(y)} labels are missing or no texts: mend or drop these samples")
     return np.array([str(value) for value in values])

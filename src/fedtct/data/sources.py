@@ -7,6 +7,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -210,6 +211,8 @@ def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:
     """A table's target; with task "auto" real numbers are a regression's, everything else is classes."""
     import pandas as pd
 
+    if all(isinstance(value, Decimal) for value in column):
+        column = pd.Series([_plain_number(value) for value in column])
     values = column.tolist()
     if task == "auto":
         refuse_numbers(values, whose)
@@ -222,6 +225,11 @@ def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:
             "with task = classification or task = regression"
         )
     return _numbers_or_names(values, task, whose)
+
+
+def _plain_number(value: Decimal) -> int | float:
+    """An exact decimal, as databases and Parquet files have them: a whole number unless it has decimal places."""
+    return float(value) if int(value.as_tuple().exponent) < 0 else int(value)
 
 
 def _as_table(x: Any) -> Any:

@@ -10,6 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +29,8 @@ MAX_CATEGORIES = 500
 LARGEST = 1e100  # beyond, squares overflow
 COMMA_NUMBER = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 ANY_NUMBER = re.compile(r"[+-]?((\d+|\d{1,3}(\.\d{3})+)(,\d+)?|(\d+|\d{1,3}(,\d{3})+)(\.\d+)?)([eE][+-]?\d+)?")
+NUMBERS = (Real, Decimal, np.bool_)  # databases and Parquet files have exact decimals
+TIMES = (date, time, timedelta)
 NUMBER, TEXT, EMPTY = "numbers", "texts", "nothing"
 
 
@@ -74,11 +79,13 @@ def _column(values: pd.Series[Any], name: str, whose: str) -> NDArray[Any]:
     import pandas as pd
 
     kind = values.dtype
-    if pd.api.types.is_datetime64_any_dtype(kind) or kind.kind in "mc":
-        raise FedtctError(f"{whose}: column '{name}' holds {kind}: turn it into numbers or texts first")
     missing = values.isna().to_numpy(bool)
     plain = [value for value, gone in zip(values.tolist(), missing, strict=True) if not gone]
-    if pd.api.types.is_numeric_dtype(kind) or all(isinstance(value, bool | int | float) for value in plain):
+    times = kind.kind == "O" and any(isinstance(value, TIMES) for value in plain)
+    if times or kind.kind in "mMc":
+        what = "dates or times" if times else kind
+        raise FedtctError(f"{whose}: column '{name}' holds {what}: turn it into numbers or texts first")
+    if pd.api.types.is_numeric_dtype(kind) or all(isinstance(value, NUMBERS) for value in plain):
         result = np.full(len(values), np.nan)
         result[~missing] = np.array(plain, np.float64)
         if (np.abs(result[~missing]) > LARGEST).any():
@@ -208,7 +215,7 @@ class TableCode:
             raise FedtctError(f"{whose} has no column '{lacking[0]}', which the silos learn from")
         x = as_table(x.iloc[:, [names.index(column.name) for column in self.columns]], whose)
         parts = [column.encode(x[column.name].to_numpy(), whose) for column in self.columns]
-        return torch.from_numpy(np.concatenate(parts, 1).astype(np.float32))
+        return torch.from_numpy(np.concatenate(parts, 1)).float()
 
     def _as_frame(self, x: NDArray[Any], whose: str) -> pd.DataFrame:
         import pandas as pd

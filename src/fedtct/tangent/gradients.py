@@ -61,17 +61,19 @@ class SampledGradients:
         self.ascending, order = coordinates.sort()  # so that every parameter owns a slice of the result
         self.back = None if torch.equal(self.ascending, coordinates) else order.argsort()
 
+    @full_precision()  # which lets one thread in at a time: a pass changes the model's hooks for its while
     def __call__(self, x: Tensor) -> Tensor:
         """One row a sample."""
         result = torch.empty(len(x), len(self.ascending), dtype=next(self.model.parameters()).dtype, device=x.device)
         if not len(x):
             return result
         batch = self.prepare(x)
-        with evaluation_mode(self.model), full_precision():
+        with evaluation_mode(self.model):
             for xs, rows in zip(x.split(batch), result.split(batch), strict=True):
                 self._compute(self.model, xs, rows)
         return result if self.back is None else result[:, self.back]
 
+    @full_precision()
     def prepare(self, x: Tensor) -> int:
         """Choose how to go about samples like these; how many are computed at a time."""
         if self.method == "auto" and len(x):
@@ -79,7 +81,7 @@ class SampledGradients:
             self.method = _general_way(self.model, x[:2], self.ascending) if reason else "layers"
             if reason:
                 way = {"func": "go the general way, torch.func, which is slower", "loop": "take a pass a sample"}
-                warnings.warn(f"tangent features {way[self.method]}: {reason}", stacklevel=2)
+                warnings.warn(f"tangent features {way[self.method]}: {reason}", stacklevel=3)
         if self.batch is None and len(x):
             self.batch = batch_that_fits(self.model, x[:1], len(self.ascending))
         return self.batch or 1
