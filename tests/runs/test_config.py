@@ -213,6 +213,11 @@ def test_a_file_that_is_not_toml_is_refused(content: bytes, tmp_path: Path) -> N
         read_toml(tmp_path / "run.toml")
 
 
+def test_a_file_may_begin_with_a_byte_order_mark_as_editors_on_windows_write_it(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("lr = 0.5\n", encoding="utf-8-sig")
+    assert read_toml(tmp_path / "run.toml") == {"lr": 0.5}
+
+
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FedtctError, match=r"cannot read .*no\.toml: No such file"):
         read_toml(tmp_path / "no.toml")

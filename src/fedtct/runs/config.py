@@ -380,7 +380,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 def parse_toml(path: Path) -> dict[str, Any]:
     """What a TOML file holds."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise FedtctError(f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
