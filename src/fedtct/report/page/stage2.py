@@ -67,13 +67,16 @@ def _by_itself(method: Method) -> bool:
 
 
 def _reading(stepping: dict[str, Inspected]) -> str:
-    parts = []
-    for label, (method, _, found) in stepping.items():
-        size, limit = found["step_size"], found["diverges_from"]
-        share = f"{100 * size / limit:.0f} % of the {number(limit)} from which on they would diverge"
-        pooled = f"on everybody’s loss: they would surely diverge from {number(limit)} on, and may before"
-        parts.append(f"{label} takes steps of {number(size)}{f', {share}' if _by_itself(method) else f' {pooled}'}.")
-    return " ".join(parts)
+    return " ".join(f"{label} takes {_steps_taken(method, found)}." for label, (method, _, found) in stepping.items())
+
+
+def _steps_taken(method: Method, found: Finding) -> str:
+    size, limit = found["step_size"], found["diverges_from"]
+    if _by_itself(method):
+        share = f"{100 * size / limit:.0f} %"
+        return f"steps of {number(size)}, {share} of the {number(limit)} from which on they would diverge"
+    surely = f"they would surely diverge from {number(limit)} on, and may before"
+    return f"steps of {number(size)} on everybody’s loss: {surely}"
 
 
 def _one_or_choice(charts: dict[str, Chart]) -> Chart | Choice:
