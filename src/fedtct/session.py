@@ -65,6 +65,8 @@ class Session:
 
         ``private`` silos tell nothing that depends on their samples, but for how many there are.
         """
+        if torch.is_inference_mode_enabled():
+            raise FedtctError("nothing can be trained within torch.inference_mode: call fit outside of it")
         if model is None:
             raise FedtctError("no model was given: name one, or give an nn.Module, as the first argument")
         state = read_state_dict(init_weights) if init_weights is not None else None

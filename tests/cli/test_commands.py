@@ -212,3 +212,16 @@ def test_without_a_command_there_is_help(fedtct: Terminal) -> None:
 def test_the_version_can_be_asked_for(fedtct: Terminal) -> None:
     assert fedtct("--version") == 0
     assert fedtct.out == f"fedtct {__version__}\n"
+
+
+def test_the_card_of_a_run_that_diverged_rates_nobody(fedtct: Terminal) -> None:
+    fedtct.run("--method", "fedavg", "--lr", "1e30", "--rounds", "2", "--out", "a")
+    assert fedtct("export", "a") == 0
+    assert "**Accuracy:** none, for training diverged" in fedtct.out
+    assert "| silo |" not in fedtct.out
+
+
+def test_the_card_of_a_private_run_tells_how_private_it_is(fedtct: Terminal) -> None:
+    spent = fedtct.run("--method", "fedavg", "--epsilon", "5", "--rounds", "2", "--out", "a")["epsilon"]
+    assert fedtct("export", "a") == 0
+    assert f"**Differential privacy:** ε = {spent:.3g} at δ = " in fedtct.out

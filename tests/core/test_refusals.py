@@ -191,6 +191,11 @@ def test_weights_that_are_finite_but_their_features_are_not(stage2):
         tct(model, stage2, stage1=FedAvg(rounds=0)).fit([Silo(X, Y)])
 
 
+def test_training_where_torch_keeps_no_gradients_is_refused():
+    with torch.inference_mode(), pytest.raises(FedtctError, match=r"within torch\.inference_mode: call fit outside"):
+        FedAvg("mlp", rounds=1).fit([Silo(X, Y)])
+
+
 def test_a_silo_with_a_single_sample_and_batchnorm_is_refused_by_name_before_any_work():
     silos = [Silo(x, y, name=f"clinic {n}") for n, (x, y) in enumerate(skewed_data((20, 1, 5)))]
     model = tiny_net(norm=True).float()

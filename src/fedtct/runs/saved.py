@@ -99,22 +99,29 @@ def write_card(saved: Saved, name: str) -> str:
 
 
 def _training(run: RunFolder) -> list[str]:
-    summary, silos = Summary.of(run), SiloRatings.of(run)
+    summary, last = Summary.of(run), final_row(run.history, run.config)
     metric, show = ("R²", "{:.3f}") if summary.regression else ("accuracy", "{:.1%}")
     rated = {name: summary.rating(of) for of, name in RATED_ON.items()}
     where = ", ".join(f"{show.format(value)} on {name} samples" for name, value in rated.items() if value is not None)
+    where = where or ("none, for training diverged" if last.diverged else "not known, for nobody rated it")
     megabytes = (summary.bytes_up + summary.bytes_down) / 1e6
     lines = [
         f"- **Method:** {summary.method}, {summary.rounds} rounds, {megabytes:,.1f} MB a silo, seed {summary.seed}",
         f"- **Data:** {summary.dataset}{'' if run.config.data else f', split {summary.split}'}, {summary.silos} silos",
         f"- **{metric.capitalize() if metric == 'accuracy' else metric}:** {where}",
     ]
-    split = run.finding(SPLIT) or {}
-    rated_by = final_row(run.history, run.config).rated_by
-    names = [silo["name"] for silo in split.get("silos", [])] or list(rated_by)
-    if silos.values:
-        names = names if len(names) == len(silos.values) else [f"silo {k}" for k in range(len(silos.values))]
-        told = ["–" if value is None else show.format(value) for value in silos.values]
-        lines += ["", f"| silo | {metric} on {SILO_SAMPLES[silos.on]} |", "|---|---|"]
-        lines += [f"| {name} | {value} |" for name, value in zip(names, told, strict=True)]
-    return lines
+    if summary.epsilon is not None:
+        privacy = f"ε = {summary.epsilon:.3g} at δ = {run.config.delta:g}, of every sample"
+        lines += [f"- **Differential privacy:** {privacy}"]
+    return lines if last.diverged else lines + _silo_table(run, metric, show)
+
+
+def _silo_table(run: RunFolder, metric: str, show: str) -> list[str]:
+    silos, split = SiloRatings.of(run), run.finding(SPLIT) or {}
+    if not silos.values:
+        return []
+    names = [silo["name"] for silo in split.get("silos", [])] or list(final_row(run.history, run.config).rated_by)
+    names = names if len(names) == len(silos.values) else [f"silo {k}" for k in range(len(silos.values))]
+    told = ["–" if value is None else show.format(value) for value in silos.values]
+    lines = ["", f"| silo | {metric} on {SILO_SAMPLES[silos.on]} |", "|---|---|"]
+    return lines + [f"| {name} | {value} |" for name, value in zip(names, told, strict=True)]
