@@ -208,6 +208,16 @@ def test_images_in_grey_and_in_colour_and_hidden_files_among_them(tmp_path):
         read_samples(tmp_path, image_size=(4, 4))
 
 
+@pytest.mark.parametrize(("orientation", "turn"), [(1, None), (3, "ROTATE_180"), (6, "ROTATE_90"), (8, "ROTATE_270")])
+def test_a_photograph_is_the_same_however_the_camera_was_held(orientation, turn, tmp_path):
+    upright = Image.fromarray(np.arange(12, dtype=np.uint8).reshape(3, 4))
+    taken, exif = upright.transpose(Image.Transpose[turn]) if turn else upright, Image.Exif()
+    exif[0x0112] = orientation
+    (tmp_path / "cat").mkdir()
+    taken.save(tmp_path / "cat" / "0.png", exif=exif)
+    assert np.array_equal(read_samples(tmp_path)[0], np.asarray(upright)[None, None])
+
+
 @pytest.mark.parametrize("size", [(4, 10_001), (2**63, 4), (10**400, 4)])
 def test_images_are_not_scaled_to_what_no_memory_holds(size, tmp_path):
     (tmp_path / "cat").mkdir()

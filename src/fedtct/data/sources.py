@@ -167,7 +167,7 @@ def load_npz(path: Path, *names: str) -> list[Any]:
 
 def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]]:
     """Images of a folder and of its folders as pixels (N, C, H, W), and their files, in order of their names."""
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     if max(size, default=0) > LARGEST_SIDE:
         raise FedtctError(f"image_size must be at most {LARGEST_SIDE},{LARGEST_SIDE}")
@@ -183,7 +183,8 @@ def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]
                         f"{file} has pixels of more than 8 bits ({image.mode}): save images with 8 bits, scaled as "
                         "they should be seen, or give arrays of real numbers (.npz)"
                     )
-                picture = image.convert("L" if image.mode in ("1", "L") else "RGB")
+                upright = ImageOps.exif_transpose(image)  # a camera that was turned writes so beside the pixels
+                picture = upright.convert("L" if image.mode in ("1", "L") else "RGB")
                 picture = picture.resize((size[1], size[0])) if size else picture
                 pixels.append(np.atleast_3d(np.asarray(picture)).transpose(2, 0, 1))
         except (OSError, UnidentifiedImageError) as error:
