@@ -83,7 +83,7 @@ def convexify(session: Session, recipe: Recipe) -> Convexified:
 
 def _normaliser(replies: Replies, recipe: Recipe) -> Normaliser:
     merged = Moments.merge([Moments(*(m[f] for f in Moments._fields)) for m in replies.messages])
-    return Normaliser.of(merged) if recipe.normalize else Normaliser.identity(len(merged.mean), merged.mean.device)
+    return Normaliser.of(merged, recipe.normalize)
 
 
 def _steps_and_shares(prepared: Replies) -> State:
