@@ -14,7 +14,7 @@ from fedtct.runs.forms import SILOS
 SILO_SAMPLES = {  # what a silo's rating is on
     "holdout": "what it holds out",
     "test": "test samples, each class as often as the silo has it",
-    "own": "its own samples, those it trains on unless all silos hold some out",
+    "own": "its own samples, those it holds out, or trains on if it holds none out",
 }
 
 
