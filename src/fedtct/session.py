@@ -231,6 +231,8 @@ def run_rounds(session: Session, stage: Stage, state: State) -> State:
         journal.save(stage.name, at)
     row = Row.of(stage.name, at.round, at.cost, stage.evaluate(at.state), stage.test(at.state))
     journal.record(row)
+    if row.diverged:
+        warnings.warn(f"{stage.name} diverged after {at.round} rounds. Lower lr.", stacklevel=2)
     final = _best(at, row).get("state", at.state) if stage.patience is not None else at.state
     journal.save(stage.name, Checkpoint(at.round, final, at.cost, finished=True))
     return final

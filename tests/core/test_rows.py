@@ -147,3 +147,12 @@ def test_a_table_has_a_line_for_every_row():
     assert list(table["round"]) == [0, 1, 2]
     assert list(table["test_accuracy"]) == [row.test_accuracy for row in history]
     assert history[1:].to_pandas().equals(table[1:].reset_index(drop=True))
+
+
+@pytest.mark.parametrize("score", [UNNAMED.score, UNNAMED.squared_score])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_a_sample_that_there_are_no_finite_scores_for_is_not_right(score, value):
+    scores, y = torch.eye(3).repeat(2, 1), torch.arange(3).repeat(2)
+    assert score(scores, y).correct == 6
+    scores[0, 0] = scores[4, 2] = value
+    assert score(scores, y).correct == 4
