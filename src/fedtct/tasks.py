@@ -65,8 +65,8 @@ def finite(scores: Tensor) -> Tensor:
 
 
 def _right(scores: Tensor, y: Tensor) -> int:
-    """How many samples get their class; one whose scores are not finite gets none."""
-    return int(((scores.argmax(1) == y) & scores.isfinite().all(1)).sum())
+    """How many samples get their class; one whose highest score is not finite gets none."""
+    return int(((scores.argmax(1) == y) & scores.amax(1).isfinite()).sum())
 
 
 def add(scores: list[Score]) -> Score:

@@ -116,9 +116,9 @@ def confusion(model: Classifier, x: Any, y: Any, tested: bool = True) -> Finding
 
 
 def table(model: Classifier, x: Any, y: Any) -> Tensor:
-    """Counts of true and predicted classes; in the last column, of samples without finite scores, which have none."""
+    """Counts of true and predicted classes; in the last column, of samples whose highest score is not finite."""
     classes, scores = model.spec.num_classes, model.scores(x)
-    predicted = torch.where(scores.isfinite().all(1), scores.argmax(1), classes)
+    predicted = torch.where(scores.amax(1).isfinite(), scores.argmax(1), classes)
     pairs = encode(model.spec, y) * (classes + 1) + predicted
     return pairs.bincount(minlength=classes * (classes + 1)).view(classes, classes + 1)
 
