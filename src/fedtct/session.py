@@ -233,6 +233,8 @@ def run_rounds(session: Session, stage: Stage, state: State) -> State:
         journal.save(stage.name, at)
     row = Row.of(stage.name, at.round, at.cost, stage.evaluate(at.state), stage.test(at.state))
     journal.record(row)
+    if row.diverged:
+        warnings.warn(f"{stage.name} diverged after {at.round} rounds. Lower lr.", stacklevel=2)
     final = _best(at, row).get("state", at.state) if stage.patience is not None else at.state
     journal.save(stage.name, Checkpoint(at.round, final, at.cost, finished=True))
     return final
@@ -241,10 +243,11 @@ def run_rounds(session: Session, stage: Stage, state: State) -> State:
 def _best(at: Checkpoint, row: Row) -> dict[str, Any]:
     """The best state so far by its score on held-out samples; the earlier one if equal, and none that diverged."""
     accuracy = row.rating("holdout")
-    if accuracy is not None and math.isnan(accuracy) and not row.diverged:
-        raise FedtctError(
-            "patience judges by held-out samples, whose targets do not vary: give every silo a larger holdout"
-        )
+    if accuracy is not None and not math.isfinite(accuracy) and not row.diverged and not at.best:
+        still = "whose targets do not vary: give every silo a larger holdout"
+        beyond = "some of which are so far off that the model's error on them is no number: mend or drop them"
+        known = math.isfinite(row.holdout_rmse or 0.0)
+        raise FedtctError(f"patience judges by held-out samples, {still if known else beyond}")
     if accuracy is not None and not row.diverged and (not at.best or accuracy > at.best["accuracy"]):
         return {"accuracy": accuracy, "round": at.round, "state": at.state}
     return at.best

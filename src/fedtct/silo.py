@@ -47,10 +47,10 @@ class Silo:
     """A data holder with samples ``x`` and what is to be learnt of them, ``y``; or with a torch Dataset of such pairs.
 
     ``x`` is an array, a tensor or a table (pandas.DataFrame). uint8 is taken as pixels and normalised with the
-    statistics of all silos, other whole numbers as tokens; real numbers are used as they are. A table's columns of
-    numbers and texts become numbers in the same way in all silos. ``y`` holds labels from 0, class names, or real
-    numbers for a regression. ``holdout`` is the share of samples kept out of training, from which choices and the
-    silo's scores come; ``name`` is what messages call the silo.
+    statistics of all silos, other whole numbers as tokens; real numbers are used as they are, in single precision. A
+    table's columns of numbers and texts become numbers in the same way in all silos. ``y`` holds labels from 0, class
+    names, or real numbers for a regression. ``holdout`` is the share of samples kept out of training, from which
+    choices and the silo's scores come; ``name`` is what messages call the silo.
 
     >>> import numpy as np
     >>> silo = Silo(np.random.rand(50, 3), ["ill", "well"] * 25, holdout=0.1, name="north")

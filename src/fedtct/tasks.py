@@ -64,6 +64,11 @@ def finite(scores: Tensor) -> Tensor:
     return scores
 
 
+def _right(scores: Tensor, y: Tensor) -> int:
+    """How many samples get their class; one whose highest score is not finite gets none."""
+    return int(((scores.argmax(1) == y) & scores.amax(1).isfinite()).sum())
+
+
 def add(scores: list[Score]) -> Score:
     """The score over all samples together."""
     return Score(*map(sum, zip(*scores, strict=True))) if scores else Score(0, 0, 0.0)
@@ -113,7 +118,7 @@ class Classification:
     def score(self, outputs: Tensor, y: Tensor) -> Score:
         """How well logits fit labels."""
         loss = F.cross_entropy(outputs, y, reduction="sum")
-        return Score(len(y), int((outputs.argmax(1) == y).sum()), float(loss.double()))
+        return Score(len(y), _right(outputs, y), float(loss.double()))
 
     def targets(self, y: Tensor, outputs: int) -> Tensor:
         """What stage 2 regresses on: one-hot labels less 1/C, so that they have mean zero over classes."""
@@ -122,7 +127,7 @@ class Classification:
     def squared_score(self, scores: Tensor, y: Tensor) -> Score:
         """How well a linear model's scores fit labels, with the squared loss of stage 2."""
         error = (scores - self.targets(y, scores.shape[1])).square().sum()
-        return Score(len(y), int((scores.argmax(1) == y).sum()), float(error))
+        return Score(len(y), _right(scores, y), float(error))
 
     def losses(self, scores: Tensor, y: Tensor, temperatures: Tensor) -> Tensor:
         """The log-losses of probabilities at several temperatures, summed over samples."""

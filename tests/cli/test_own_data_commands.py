@@ -11,8 +11,11 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from fedtct import Classifier, Silo
 from fedtct.cli import main
 from fedtct.runs.config import OWN_DEFAULTS
+from fedtct.runs.execute import prepare
+from fedtct.runs.folder import RunFolder
 
 QUICK = ["--rounds", "2", "--local-epochs", "1", "--d", "50"]
 
@@ -48,6 +51,10 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
     out, err = capsys.readouterr()
     assert code == 0, err
     return json.loads(out)
+
+
+def silos_of(path: str) -> list[Silo]:
+    return prepare(RunFolder.read(path).config).silos
 
 
 def test_classes_of_a_table(folder, capsys):
@@ -165,6 +172,20 @@ def test_the_worst_silo_is_the_same_on_the_screen_on_the_page_and_on_the_card(fo
     card = capsys.readouterr().out
     assert f"| {worst}% |" in card
     assert ("what it holds out" in card) == (on == "holdout")
+
+
+def test_where_one_silo_holds_nothing_out_the_others_are_rated_on_what_they_do(folder, capsys):
+    patients(2, 3).to_csv("silos/tiny.csv", index=False)
+    assert run(capsys, "--target", "state", "--out", "a")["worst_silo_on"] == "own"
+    model = Classifier.load("a/model")
+    samples = {silo.name: ("held_x", "held_y") if len(silo.held_y) else ("x", "y") for silo in silos_of("a")}
+    assert samples["tiny"] == ("x", "y") != samples["north"]
+    ratings = [model.score(*map(silo.given, samples[silo.name])) for silo in silos_of("a")]
+    assert main(["export", "a"]) == 0
+    card = capsys.readouterr().out
+    assert "accuracy on its own samples, those it holds out, or trains on if it holds none out |" in card
+    for silo, rating in zip(samples, ratings, strict=True):
+        assert f"| {silo} | {rating:.1%} |" in card
 
 
 def test_predict_evaluate_and_export(folder, capsys):

@@ -1,8 +1,10 @@
 """Numbers as what is to be learnt: targets of any unit, by both stages."""
 
+import math
+
 import pytest
 import torch
-from core_helpers import quick, tct
+from core_helpers import parameters_of, quick, tct
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import LinearRegression
@@ -94,3 +96,25 @@ def test_patience_refuses_held_out_targets_that_do_not_vary():
     silo.held_y = torch.full_like(silo.held_y, 0.5)
     with pytest.raises(FedtctError, match="whose targets do not vary"):
         FedAvg("linear", rounds=3, patience=1).fit([silo])
+
+
+@pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), (2.0, -2.0, 2.0)], ids=["∞", "∞ − ∞"])
+def test_patience_refuses_held_out_samples_that_a_model_has_no_number_for(weights):
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    silo = Silo(x, x[:, 0].double(), holdout=0.2)
+    silo.held_x[0] = 3e38
+    model = nn.Linear(3, 1)
+    model.weight.data = torch.tensor([weights])
+    with pytest.raises(FedtctError, match="so far off that the model's error on them is no number"):
+        FedAvg(model, rounds=2, patience=1).fit([silo])
+
+
+def test_patience_keeps_the_model_before_those_whose_error_is_no_number():
+    x = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    silo = Silo(x, x.sum(1).double(), holdout=0.2)
+    silo.held_x[0] = 3e38
+    model = nn.Linear(3, 1, bias=False)
+    nn.init.zeros_(model.weight)  # of what is far off it says 0, once it has learnt anything no number
+    fit = FedAvg(model, rounds=5, lr=0.5, patience=2).fit([silo])
+    assert [math.isfinite(row.holdout_r2) for row in fit.history] == [True, False, False]
+    assert not parameters_of(fit).any()

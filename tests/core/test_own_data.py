@@ -173,6 +173,29 @@ def test_a_small_transformer_reads_tokens():
         fit.model.predict(x + 20)
 
 
+class CausalReader(Reader):
+    """No word sees those after it: a mask of −∞, which is a buffer or made anew each time."""
+
+    def __init__(self, kept):
+        super().__init__()
+        mask = torch.full((6, 6), -torch.inf).triu(1)
+        self.register_buffer("mask", mask if kept else None)
+
+    def forward(self, x):
+        mask = torch.full((6, 6), -torch.inf).triu(1) if self.mask is None else self.mask
+        return self.head(self.encoder(self.embedding(x), src_mask=mask).mean(1))
+
+
+def test_a_mask_of_infinities_may_be_a_buffer():
+    x, y = sentences()
+    scores = []
+    for kept in (True, False):
+        torch.manual_seed(0)
+        method = tct(CausalReader(kept), Ridge(d=50), stage1=FedAvg(rounds=2, local_epochs=1), p=50)
+        scores.append(method.fit([Silo(x[:40], y[:40]), Silo(x[40:], y[40:])]).model.scores(x))
+    assert torch.equal(*scores)
+
+
 class Columns(nn.Module):
     """An embedding for each column, as large as the column needs."""
 

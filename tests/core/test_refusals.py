@@ -182,13 +182,29 @@ def test_stage_one_that_diverged_is_not_convexified():
         tct("mlp", Ridge(d=5), stage1=diverging).fit([Silo(X, Y)])
 
 
+@pytest.mark.parametrize("options", [{"rounds": 1}, {"rounds": 3, "evaluate_every": 5}])
+def test_a_stage_that_diverged_by_its_end_says_so_and_its_model_is_right_about_nothing(options):
+    with pytest.warns(UserWarning, match=f"stage1 diverged after {options['rounds']} rounds"):
+        fit = FedAvg("mlp", local_epochs=2, lr=1e30, **options).fit([Silo(X, Y)], test=(X, Y))
+    assert fit.history[-1].test_accuracy == fit.history[-1].train_accuracy == fit.model.score(X, Y) == 0
+
+
+@pytest.mark.parametrize("normalize", [True, False])
 @pytest.mark.parametrize("stage2", [Ridge(), ScaffoldRegression(lr="auto")])
-def test_weights_that_are_finite_but_their_features_are_not(stage2):
+def test_weights_that_are_finite_but_their_features_are_not(stage2, normalize):
     model = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
     with torch.no_grad():
         model[0].weight.fill_(1e38)
     with pytest.raises(FedtctError, match="features are not finite: stage 1 diverged"):
-        tct(model, stage2, stage1=FedAvg(rounds=0)).fit([Silo(X, Y)])
+        tct(model, stage2, stage1=FedAvg(rounds=0), normalize=normalize).fit([Silo(X, Y)])
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_running_statistics_that_diverged_are_not_convexified(value):
+    model = tiny_net(norm=True)
+    model[1].running_var[0] = value
+    with pytest.raises(FedtctError, match="stage 1 diverged: its weights are not finite"):
+        tct(model, Ridge()).fit([Silo(X, Y)])
 
 
 def test_training_where_torch_keeps_no_gradients_is_refused():

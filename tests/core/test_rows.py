@@ -147,3 +147,13 @@ def test_a_table_has_a_line_for_every_row():
     assert list(table["round"]) == [0, 1, 2]
     assert list(table["test_accuracy"]) == [row.test_accuracy for row in history]
     assert history[1:].to_pandas().equals(table[1:].reset_index(drop=True))
+
+
+@pytest.mark.parametrize("score", [UNNAMED.score, UNNAMED.squared_score])
+@pytest.mark.parametrize(("value", "right"), [(torch.nan, 4), (torch.inf, 4), (-torch.inf, 5)])
+def test_a_sample_whose_highest_score_is_not_finite_is_not_right(score, value, right):
+    scores, y = torch.eye(3).repeat(2, 1), torch.arange(3).repeat(2)
+    assert score(scores, y).correct == 6
+    scores[0, 0] = scores[4, 2] = value  # −∞ rules a class out: of the first sample the right one, of the fifth not
+    assert score(scores, y).correct == right
+    assert score(torch.full((3, 3), value), y[:3]).correct == 0

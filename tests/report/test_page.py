@@ -15,9 +15,12 @@ from fedtct.report.page.again import command
 from fedtct.report.page.blocks import ACCURACY, FIELDS, R2, Chart, logarithmic, number
 from fedtct.report.page.tasks import arrange
 from fedtct.report.page.write import render, to_json
+from fedtct.runs.compare import comparison, table
 from fedtct.runs.config import RunConfig, read_toml
+from fedtct.runs.findings import find_all
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.forms import DIVERGED, FORMS
+from fedtct.runs.summary import SILO_SAMPLES, Summary
 
 pytestmark = pytest.mark.xdist_group("report")  # the runs are made once
 
@@ -258,3 +261,14 @@ def test_several_runs_on_one_page(compared: Path, tmp_path: Path, monkeypatch: p
     assert main(["report", *runs]) == 0
     assert main(["report", *runs]) == 0
     assert sorted(file.name for file in tmp_path.iterdir()) == ["report-2.html", "report.html"]
+
+
+def test_it_says_which_samples_are_a_silos_own_where_seeds_differ_in_that(tmp_path: Path) -> None:
+    settings = {"silos": 10, "limit": 400, "rounds": 1, "local_epochs": 1, "holdout": 0.1}
+    plan = comparison(["fedavg"], ["dirichlet:0.05"], [0, 1], settings)  # one of seed 0's silos is too small for it
+    runs = plan.execute(tmp_path / "runs", look=find_all)
+    assert [Summary.of(run).worst_silo_on for run in runs.values()] == ["test", "holdout"]
+    assert [line.worst_silo_on for line in table(runs)] == ["test or holdout"]
+    (task,) = arrange(read_runs([tmp_path / "runs"]))
+    whose = f"is {SILO_SAMPLES['test']} or {SILO_SAMPLES['holdout']};"
+    assert whose in silos.section(task).intro

@@ -63,6 +63,17 @@ def test_a_silo_that_has_what_is_tested_is_judged_as_the_test_set_is(tmp_path: P
     assert recall(found, only) == pytest.approx(float(found[4, 4] / found[4].sum()))
 
 
+@pytest.mark.filterwarnings("ignore:stage1 diverged")
+@pytest.mark.parametrize("holdout", [0.0, 0.2])
+def test_a_network_that_diverged_recognises_nothing(tmp_path: Path, holdout: float) -> None:
+    folder = run(tmp_path / "a", replace(CONFIG, method="fedavg", rounds=(2,), lr=1e30, holdout=holdout))
+    for name in ("silos", "alone"):
+        found = folder.finding(name) or {}
+        assert torch.tensor([found["everybody"]]).count_nonzero() == 0
+        assert found["own"] == [0.0] * 3
+    assert torch.tensor((folder.finding("classes") or {})["confusion"]).equal(torch.zeros(10, 10, dtype=torch.long))
+
+
 def test_a_single_silo_alone_is_centralized_training(tmp_path: Path) -> None:
     config = RunConfig.of(method="centralized", limit=150, silos=1, split="iid", rounds=(1,), local_epochs=3)
     folder = run(tmp_path / "a", config)

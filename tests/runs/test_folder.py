@@ -32,7 +32,7 @@ from fedtct.runs.watcher import Watcher
 
 SMALL: dict[str, Any] = {"limit": 200, "silos": 3, "split": "iid", "local_epochs": 1, "method": "fedavg", "rounds": 2}
 
-names = st.text(st.characters(exclude_characters="."), min_size=1)
+names = st.text(min_size=1) | st.sampled_from(["fc.weight", "100%", "%2E"])
 numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
 shares = st.none() | st.floats(0, 1)
 
@@ -88,6 +88,13 @@ def test_a_checkpoint_comes_back_bit_for_bit(tmp_path: Path) -> None:
             else:
                 assert theirs[name] == value
     assert [file.name for file in tmp_path.iterdir()] == ["stage1.safetensors"]
+
+
+def test_a_checkpoint_keeps_numbers_and_names_of_any_kind(tmp_path: Path) -> None:
+    path = tmp_path / "stage1.safetensors"
+    state = {"least": math.inf, "momenta": {"fc.weight": 1.0, "50 %": -math.inf}}
+    write_checkpoint(path, Checkpoint(1, state), rows=1)
+    assert read_checkpoint(path, torch.device("cpu")).state == state
 
 
 def test_a_run_folder_holds_all_there_is(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -17,7 +18,7 @@ from fedtct.files import replacing
 from fedtct.history import Checkpoint
 
 HEADER = "checkpoint"
-DOT = "."  # between the names of nested values; silos' own names have slashes
+DOT = "."  # between the names of nested values; a name's own are written as in addresses, %2E
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint, rows: int) -> None:
@@ -34,7 +35,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint, rows: int) -> None:
     }
     try:
         with replacing(path) as half:
-            save_file(tensors, half, metadata={HEADER: json.dumps(header, allow_nan=False)})
+            save_file(tensors, half, metadata={HEADER: json.dumps(header)})  # an R² may be −∞: nobody else reads it
     except SafetensorError as error:  # it says so of a full disk, too
         raise FedtctError(
             f"cannot write {path}; what was saved before is whole: make room and resume", error
@@ -81,6 +82,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested dicts as one, with names such as ``best.state.parameters``."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
+        name = name.replace("%", "%25").replace(DOT, "%2E")
         flat |= flatten(value, f"{prefix}{name}{DOT}") if isinstance(value, Mapping) else {prefix + name: value}
     return flat
 
@@ -89,7 +91,7 @@ def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
     """What ``flatten`` was given, but for empty dicts."""
     nested: dict[str, Any] = {}
     for name, value in flat.items():
-        *path, last = name.split(DOT)
+        *path, last = map(unquote, name.split(DOT))
         inner = nested
         for part in path:
             inner = inner.setdefault(part, {})

@@ -94,7 +94,7 @@ class Line:
             megabytes=fmean(run.bytes_up + run.bytes_down for run in runs) / 1e6,
             seconds=fmean(run.seconds for run in runs),
             rated_on=counts,
-            worst_silo_on=runs[0].worst_silo_on,
+            worst_silo_on=" or ".join(dict.fromkeys(run.worst_silo_on for run in runs)),
             regression=runs[0].regression,
         )
 

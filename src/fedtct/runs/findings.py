@@ -112,14 +112,15 @@ class Judge:
 
 def confusion(model: Classifier, x: Any, y: Any, tested: bool = True) -> Finding:
     """How many samples of a class (a row) are taken for which (a column); of the test set, or what silos hold out."""
-    return {"confusion": table(model, x, y).tolist(), "tested": tested}
+    return {"confusion": table(model, x, y)[:, :-1].tolist(), "tested": tested}
 
 
 def table(model: Classifier, x: Any, y: Any) -> Tensor:
-    """Counts of true and predicted classes."""
-    classes = model.spec.num_classes
-    pairs = encode(model.spec, y) * classes + model.scores(x).argmax(1)
-    return pairs.bincount(minlength=classes**2).view(classes, classes)
+    """Counts of true and predicted classes; in the last column, of samples whose highest score is not finite."""
+    classes, scores = model.spec.num_classes, model.scores(x)
+    predicted = torch.where(scores.amax(1).isfinite(), scores.argmax(1), classes)
+    pairs = encode(model.spec, y) * (classes + 1) + predicted
+    return pairs.bincount(minlength=classes * (classes + 1)).view(classes, classes + 1)
 
 
 def on_cpu(values: Any) -> Any:

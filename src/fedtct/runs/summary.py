@@ -14,7 +14,7 @@ from fedtct.runs.forms import SILOS
 SILO_SAMPLES = {  # what a silo's rating is on
     "holdout": "what it holds out",
     "test": "test samples, each class as often as the silo has it",
-    "own": "its own samples, those it trains on unless all silos hold some out",
+    "own": "its own samples, those it holds out, or trains on if it holds none out",
 }
 
 
@@ -59,7 +59,7 @@ class Summary(Rated):
         silos = SiloRatings.of(folder)
         regression = any(row.regression for row in rows)  # the last may have diverged, to an R² that is no number
         ratings[f"worst_silo_{'r2' if regression else 'accuracy'}"] = silos.worst
-        if folder.failure or last.diverged:  # a network whose scores are no numbers takes all for the first class
+        if folder.failure or last.diverged:  # what is left of training is no model to compare with others
             ratings = dict.fromkeys(ratings)
         return cls(
             **told,

@@ -83,7 +83,7 @@ def convexify(session: Session, recipe: Recipe) -> Convexified:
 
 def _normaliser(replies: Replies, recipe: Recipe) -> Normaliser:
     merged = Moments.merge([Moments(*(m[f] for f in Moments._fields)) for m in replies.messages])
-    return Normaliser.of(merged) if recipe.normalize else Normaliser.identity(len(merged.mean), merged.mean.device)
+    return Normaliser.of(merged, recipe.normalize)
 
 
 def _steps_and_shares(prepared: Replies) -> State:
@@ -175,8 +175,8 @@ class StepLimits(NamedTuple):
             return self.safe
         if lr >= self.diverges_from:
             raise Diverged(
-                f"stage 2 diverges with lr={lr:.3g}: some silo's steps do from {self.diverges_from:.3g} on. "
-                f"The largest step size that works here is lr={self.safe:.3g}, which lr='auto' takes."
+                f"stage 2 diverges with lr={lr:.3g}: it does from {self.diverges_from:.3g} on. "
+                f"It surely does not with lr={self.safe:.3g}, which lr='auto' takes."
             )
         if STABLE_SHARE * lr > self.safe:
             warnings.warn(

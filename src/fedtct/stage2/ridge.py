@@ -100,8 +100,7 @@ class Ridge(Stage2):
     def _normaliser(self, moments: Moments, recipe: Recipe) -> Normaliser:
         """Variance one for each feature; under noise, which would drown small variances, for the mean feature alone."""
         if not self.noise:
-            identity = Normaliser.identity(len(moments.mean), moments.mean.device)
-            return Normaliser.of(moments) if recipe.normalize else identity
+            return Normaliser.of(moments, recipe.normalize)
         mean = moments.mean.float()
         return Normaliser(mean, torch.full_like(mean, len(mean) ** 0.5))
 

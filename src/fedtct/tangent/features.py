@@ -43,7 +43,8 @@ class TangentFeatures:
 
     def recipe(self, weights: Weights) -> "Recipe":
         """The feature map at these stage-1 weights."""
-        if not all(bool(torch.isfinite(vector).all()) for vector in weights):
+        # Attention masks are buffers of −∞; running statistics that overflow are no numbers, or +∞.
+        if not bool(weights.parameters.isfinite().all() and (weights.buffers < torch.inf).all()):
             raise Diverged("stage 1 diverged: its weights are not finite. Give it a smaller lr.")
         return Recipe(*weights, p=self.p, seed=self.seed, normalize=self.normalize)
 
@@ -196,13 +197,15 @@ class Normaliser(NamedTuple):
         return cls(**{name: values[name] for name in cls._fields if name in values})
 
     @classmethod
-    def of(cls, moments: Moments) -> "Normaliser":
-        """Mean zero and variance one over all silos."""
+    def of(cls, moments: Moments, normalize: bool = True) -> "Normaliser":
+        """Mean zero and variance one over all silos; if not to normalise, features as they are. Finite they must be."""
         std = (moments.m2 / moments.n).sqrt()
         if not bool(std.isfinite().all()):
             raise Diverged(
                 "tangent features are not finite: stage 1 diverged (lower its lr), or samples are far too large"
             )
+        if not normalize:
+            return cls.identity(len(std), std.device)
         typical = std.square().mean().sqrt()
         constant = (std <= CONSTANT_TO_MEAN * moments.mean.abs()) | (std <= CONSTANT_TO_TYPICAL * typical)
         if bool(constant.all()):

@@ -53,14 +53,15 @@ def section(task: Task) -> Section:
     for method, run, found in judged:
         seeds.setdefault(run.config.seed, []).append((method, found, alone[run.path]))
     everything = [entry for entries in seeds.values() for entry in entries]
-    held = judged[0][2].get("held_out", False)
     tested = rated_on(judged[0][1].history) == "test"
     epochs = next(iter(alone.values()))["settings"]["epochs"]
     blocks: list[Block] = [
         _gains(task, everything),
         *_charts(task, seeds),
     ]
-    own = SILO_SAMPLES["holdout" if held else "test"]
+    # With one seed's split every silo may hold samples out, with another's not.
+    kinds = dict.fromkeys("holdout" if found.get("held_out") else "test" for _, _, found in judged)
+    own = " or ".join(SILO_SAMPLES[kind] for kind in kinds)
     everybody = "the whole test set" if tested else "what all silos hold out"
     intro = (
         f"Each silo also trained the same network alone, for {epochs} epochs on its own samples. "
