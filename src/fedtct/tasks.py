@@ -64,9 +64,9 @@ def finite(scores: Tensor) -> Tensor:
     return scores
 
 
-def _right(scores: Tensor, y: Tensor) -> int:
-    """How many samples get their class; one whose highest score is not finite gets none."""
-    return int(((scores.argmax(1) == y) & scores.amax(1).isfinite()).sum())
+def predicted(scores: Tensor) -> Tensor:
+    """The class of each sample, as a label; one more than the last where the highest score is not finite."""
+    return torch.where(scores.amax(1).isfinite(), scores.argmax(1), scores.shape[1])
 
 
 def add(scores: list[Score]) -> Score:
@@ -118,7 +118,7 @@ class Classification:
     def score(self, outputs: Tensor, y: Tensor) -> Score:
         """How well logits fit labels."""
         loss = F.cross_entropy(outputs, y, reduction="sum")
-        return Score(len(y), _right(outputs, y), float(loss.double()))
+        return Score(len(y), int((predicted(outputs) == y).sum()), float(loss.double()))
 
     def targets(self, y: Tensor, outputs: int) -> Tensor:
         """What stage 2 regresses on: one-hot labels less 1/C, so that they have mean zero over classes."""
@@ -127,7 +127,7 @@ class Classification:
     def squared_score(self, scores: Tensor, y: Tensor) -> Score:
         """How well a linear model's scores fit labels, with the squared loss of stage 2."""
         error = (scores - self.targets(y, scores.shape[1])).square().sum()
-        return Score(len(y), _right(scores, y), float(error))
+        return Score(len(y), int((predicted(scores) == y).sum()), float(error))
 
     def losses(self, scores: Tensor, y: Tensor, temperatures: Tensor) -> Tensor:
         """The log-losses of probabilities at several temperatures, summed over samples."""

@@ -23,7 +23,7 @@ from fedtct.runs.forms import ALONE, CLASSES, SILOS, SPLIT, read_finding
 from fedtct.runs.plan import PLAN
 from fedtct.silo import Silo
 from fedtct.stage1 import Stage1
-from fedtct.tasks import Regression
+from fedtct.tasks import Regression, predicted
 
 ALONE_EPOCHS = 25  # that a silo trains by itself, or as many as it trained in the run if these are fewer
 
@@ -117,9 +117,8 @@ def confusion(model: Classifier, x: Any, y: Any, tested: bool = True) -> Finding
 
 def table(model: Classifier, x: Any, y: Any) -> Tensor:
     """Counts of true and predicted classes; in the last column, of samples whose highest score is not finite."""
-    classes, scores = model.spec.num_classes, model.scores(x)
-    predicted = torch.where(scores.amax(1).isfinite(), scores.argmax(1), classes)
-    pairs = encode(model.spec, y) * (classes + 1) + predicted
+    classes = model.spec.num_classes
+    pairs = encode(model.spec, y) * (classes + 1) + predicted(model.scores(x))
     return pairs.bincount(minlength=classes * (classes + 1)).view(classes, classes + 1)
 
 
