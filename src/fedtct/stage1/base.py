@@ -85,7 +85,7 @@ class Stage1(ABC):
 
     @abstractmethod
     def round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:
-        """Ask, combine, and return the new state."""
+        """Ask, combine, and return the new state: ``parameters``, ``buffers`` and what else the method keeps."""
 
     def start(self, weights: Weights) -> State:
         """The server's state before the first round."""
@@ -168,6 +168,7 @@ class Stage1(ABC):
 
         def round(state: State, number: int) -> tuple[State, Replies]:
             after, replies = self.round(federation, state, number)
+            self._check_state(after, "round", "replies.average('parameters') and replies.average('buffers'), say")
             return self._with_frozen_as_before(network, state, after), replies
 
         def test(state: State) -> Score | None:
@@ -186,7 +187,16 @@ class Stage1(ABC):
             evaluate_every=self.evaluate_every,
             patience=self.patience,
         )
-        return _weights(run_rounds(session, stage, self.start(network.weights())))
+        start = self.start(network.weights())
+        self._check_state(start, "start", "weights._asdict() with whatever else it holds")
+        return _weights(run_rounds(session, stage, start))
+
+    def _check_state(self, state: State, made_by: str, advice: str) -> None:
+        """Weights that are left out do not stay as they were: nobody wants running statistics of no data by mistake."""
+        for name in Weights._fields:
+            if name not in state:
+                where = f"{type(self).__name__}.{made_by}"
+                raise FedtctError(f"{where} returns a state without '{name}': it needs {advice}")
 
     def _with_frozen_as_before(self, network: Network, before: State, after: State) -> State:
         """Noise, and an average's rounding errors, are on all parameters; those that nobody trains stay as they were.
