@@ -152,8 +152,8 @@ def _count_classes(told: Sequence[Description]) -> int:
     if largest + 1 > CODES * len(known) and largest >= FEW_CLASSES:
         raise FedtctError(
             f"labels are counted from 0, but {len(known)} different ones go up to {largest}: if they are codes, "
-            f"{AS_TEXTS}; if they are quantities, as real numbers (y.astype(float), task = regression); if most classes "
-            "are nobody's, give num_classes (in Python, or in run.toml of a deployment)"
+            f"{AS_TEXTS}; if they are quantities, as real numbers (y.astype(float), task = regression); if most "
+            "classes are nobody's, give num_classes (in Python, or in run.toml of a deployment)"
         )
     samples = sum(silo["n"] for silo in told)
     rare = told[0]["kind"] == "table" or samples < FEW_SAMPLES * len(known)
