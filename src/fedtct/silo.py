@@ -379,7 +379,7 @@ def take_steps(
 
 def _correction(message: Message) -> Correction | None:
     if message["correction"] == "scaffold":
-        return ScaffoldCorrection(message["lr"], message["server_steps"])
+        return ScaffoldCorrection(message["lr"], message["server_steps"], message.get("mean_gradient"))
     if message["correction"] == "feddyn":
         return FedDynCorrection(message["prox"])
     return None

@@ -49,6 +49,8 @@ class FlowerFederation(Federation):
     makes the model, on every machine, where it is no name of fedtct's. ``keys`` tells whose key a node has.
     """
 
+    begins_anew = True  # one that is missing may never come back
+
     def __init__(
         self,
         grid: Grid,
