@@ -4,7 +4,8 @@
 the round did. Memory is a dict of tensors, so that any engine can store it.
 """
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,6 +21,15 @@ class Correction(Protocol):
 
     def after(self, memory: Memory, server: Tensor, local: Tensor, steps: int | Tensor) -> None:
         """Take in where the round ended."""
+
+
+def correction_of(message: Mapping[str, Any]) -> Correction | None:
+    """The correction that a question to train asks for."""
+    if message["correction"] == "scaffold":
+        return ScaffoldCorrection(message["lr"], message["server_steps"], message.get("mean_gradient"))
+    if message["correction"] == "feddyn":
+        return FedDynCorrection(message["prox"])
+    return None
 
 
 class ScaffoldCorrection:
