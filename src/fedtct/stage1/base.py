@@ -31,7 +31,8 @@ class Stage1(ABC):
     - ``rounds``, and in each ``local_epochs`` epochs of SGD with ``batch_size``, ``lr`` and ``weight_decay``, on
       cross-entropy, or on squared error if silos hold real numbers
     - ``augment``: "none", or "crop-flip" for images
-    - ``trainable``: "all", "last-layer" for the head alone, "last:3" for the last three of the model's own parts
+    - ``trainable``: "all", "last-layer" for the head alone, "last:3" for the last three of the model's own parts; the
+      rest, and parameters without requires_grad, are sent to silos once and not in rounds
     - ``init_weights``: a file with a state dict to start from
     - ``head``: the name of the last linear layer, if it is not the last one that the module defines
     - ``num_classes``: if it is not given, the largest label and one
