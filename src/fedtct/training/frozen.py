@@ -84,5 +84,4 @@ def _taken(weights: Weights, chosen: Weights) -> Weights:
 
 def _merged(chosen: Tensor, some: Tensor, others: Tensor) -> Tensor:
     merged = torch.empty(len(chosen), dtype=some.dtype, device=chosen.device)
-    merged[chosen], merged[~chosen] = some.to(chosen.device), others.to(merged)
-    return merged
+    return merged.masked_scatter_(chosen, some.to(merged)).masked_scatter_(~chosen, others.to(merged))
