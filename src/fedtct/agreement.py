@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fedtct.data.samples import join
+from fedtct.data.samples import MANY_WHOLE, join
 from fedtct.data.tables import EMPTY, NUMBER, TEXT, agree_on_table, describe_table, is_table
 from fedtct.errors import FedtctError
 from fedtct.models import InputSpec
@@ -23,6 +23,8 @@ from fedtct.tasks import Classification, Regression, Task, sorted_names, task_fr
 Description = dict[str, Any]  # tensors and plain values, as any message
 LABELS, NAMES, NUMBERS = "labels", "names", "numbers"
 CODES, FEW_CLASSES = 2, 10  # so many times as many classes as there are labels, beyond a few, are none
+FEW_SAMPLES = 100  # of a class: many whole numbers with fewer each may be quantities
+AS_NUMBERS = "give them as real numbers (in Python y.astype(float); for files task = regression, --task in a command)"
 AS_TEXTS = "give them as texts (in Python y.astype(str); for files task = classification, --task in a command)"
 PUBLIC = ("n", "held", "shape", "kind", "answers")  # what private silos tell
 
@@ -150,9 +152,18 @@ def _count_classes(told: Sequence[Description]) -> int:
     if largest + 1 > CODES * len(known) and largest >= FEW_CLASSES:
         raise FedtctError(
             f"labels are counted from 0, but {len(known)} different ones go up to {largest}: if they are codes, "
-            f"{AS_TEXTS}; if most classes are nobody's, give num_classes (in Python, or in run.toml of a deployment)"
+            f"{AS_TEXTS}; if they are quantities, as real numbers (y.astype(float), task = regression); if most "
+            "classes are nobody's, give num_classes (in Python, or in run.toml of a deployment)"
         )
-    if int(known.min()) > 0:
+    samples = sum(silo["n"] for silo in told)
+    rare = told[0]["kind"] == "table" or samples < FEW_SAMPLES * len(known)
+    if len(known) > MANY_WHOLE and rare:
+        warnings.warn(
+            f"the target has {len(known)} different whole numbers in {samples:,} samples, and they are taken as "
+            f"classes: if they are quantities, such as ages, {AS_NUMBERS}; if not, give num_classes",
+            stacklevel=2,
+        )
+    elif int(known.min()) > 0:
         warnings.warn(
             f"no silo has label 0, but labels are counted from 0, up to {largest} here: class 0 is nobody's. If labels "
             f"are codes, {AS_TEXTS}",

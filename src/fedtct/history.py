@@ -48,8 +48,9 @@ class Row(Rated):
     Accuracies are shares from 0 to 1. Train scores are the silos' own, on the data they train on; a silo's accuracy is
     on what it held out, or on its training data if it holds nothing out. Bytes are the mean silo's, up and down;
     ``silo_bytes_…`` are of the ``silos`` that answered, accuracies of silos are of those in ``rated_by``, who answered
-    the next question. A regression has R² in place of accuracies, and the root mean squared error; its losses are mean
-    squared errors.
+    the next question. Where a stage stops early, by patience or because it diverged, its last row has the cost of the
+    round after it too, whose model nobody uses. A regression has R² in place of accuracies, and the root mean squared
+    error; its losses are mean squared errors.
     """
 
     stage: str

@@ -208,6 +208,7 @@ def run_rounds(session: Session, stage: Stage, state: State) -> State:
 
     Silos rate a model when they receive it, so row r is complete once round r + 1 has been asked for: it describes the
     model after r rounds, with the cost of the r-th. Rating costs no message of its own, except after the last round.
+    Where a stage stops early, its last row has the cost of two rounds: the one after it rated the model, no more.
     """
     if stage.patience is not None:
         session.need_holdout("patience")
@@ -221,11 +222,14 @@ def run_rounds(session: Session, stage: Stage, state: State) -> State:
         state, replies = stage.round(at.state, at.round)
         rated = at.round % stage.evaluate_every == 0
         row = Row.of(stage.name, at.round, at.cost, replies, stage.test(at.state) if rated else None)
-        journal.record(row)
         best = _best(at, row) if stage.patience is not None else {}
         if row.diverged:
             warnings.warn(f"{stage.name} diverged after {at.round} rounds: stopped there. Lower lr.", stacklevel=2)
-        if row.diverged or (stage.patience is not None and rated and at.round - best["round"] >= stage.patience):
+        stops = row.diverged or (stage.patience is not None and rated and at.round - best["round"] >= stage.patience)
+        if stops:  # where this round led is thrown away, but what it sent was sent
+            row = replace(row, **vars(at.cost + replies.cost))
+        journal.record(row)
+        if stops:
             at = replace(at, state=best.get("state", at.state), silos={}, best={}, finished=True)
             journal.save(stage.name, at)
             return at.state

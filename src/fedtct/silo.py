@@ -24,18 +24,19 @@ from fedtct.seeds import derive, generator
 from fedtct.tangent import Moments, Normaliser, Recipe, TangentMap, normalised, tangent_map
 from fedtct.tasks import Classification, Score, add
 from fedtct.training import (
-    Correction,
-    FedDynCorrection,
+    Frozen,
     Job,
     LocalPlan,
     Memory,
     ScaffoldCorrection,
+    correction_of,
     evaluate,
     local_update,
 )
 
 Message = dict[str, Any]
-QUESTIONS = ("describe", "train", "evaluate", "moments", "normalise", "regress", "rate", "assess", "sums", "calibrate")
+STAGE1, STAGE2 = ("freeze", "train", "evaluate"), ("moments", "normalise", "regress", "rate", "assess", "sums")
+QUESTIONS = ("describe", *STAGE1, *STAGE2, "calibrate")
 FEATURE_BATCH = 500
 RAW_SHARE = 0.25  # of the memory that is left, for a silo's raw features
 NOTHING = Score(0, 0, 0.0)
@@ -81,6 +82,7 @@ class Silo:
         self.memory: dict[str, Memory] = {}
         self._given: dict[str, Any] = {}  # tables, names and numbers, as they were before silos agreed on their code
         self._features: _Features | None = None
+        self._frozen = Frozen()
 
     def __len__(self) -> int:
         return len(self.y)
@@ -122,7 +124,7 @@ class Silo:
                 setattr(self, part, values.to(self.device))
         if spec.inputs.dtype == torch.int64:
             try_tokens(spec, network, torch.cat([self.x, self.held_x]), self.name)
-        self.memory, self._features = {}, None
+        self.memory, self._features, self._frozen = {}, None, Frozen()
 
     def answer(self, question: str, message: Message) -> Message:
         """The reply to a question."""
@@ -157,6 +159,11 @@ class Silo:
 
     # Stage 1
 
+    def freeze(self, message: Message) -> Message:
+        """Keep the weights that nobody trains: questions about the others need not bring them."""
+        self._frozen = Frozen.told(self.network, message)
+        return {}
+
     def train(self, message: Message) -> Message:
         """Local training from the server's weights."""
         rating, job = self.begin_training(message)
@@ -164,7 +171,7 @@ class Silo:
 
     def begin_training(self, message: Message) -> tuple[Message, Job]:
         """Rate the server's weights if asked to, and lay out the work; an engine may do several silos' at once."""
-        m, start = message, Weights(message["parameters"], message["buffers"])
+        m, frozen = message, self._frozen.meant_by(message, self.name)
         rating = self.evaluate(m) if m["evaluate"] else {}
         plan = LocalPlan(
             epochs=m["epochs"],
@@ -175,20 +182,20 @@ class Silo:
             augment=m["augment"],
             trainable=m["trainable"],
         )
-        correction, memory = _correction(m), self.memory.setdefault("stage1", {})
-        term = correction.before(memory, start.parameters) if correction else None
+        correction, memory = correction_of(m), self.memory.setdefault("stage1", {})
+        term = correction.before(memory, m["parameters"]) if correction else None
         seed = derive(m["seed"], "train", m["round"], self.index)
-        return rating, Job(self.index, self.x, self.y, start, plan, seed, term)
+        return rating, Job(self.index, self.x, self.y, self._weights(m), plan, seed, frozen.spread(term))
 
     def end_training(self, message: Message, job: Job, local: Weights) -> Message:
         """Remember what the algorithm needs remembered, and reply."""
-        steps = job.plan.steps(len(self))
-        correction = _correction(message)
-        if correction:
-            correction.after(self.memory["stage1"], job.start.parameters, local.parameters, steps)
+        steps, start = job.plan.steps(len(self)), Weights(message["parameters"], message["buffers"])
+        local = self._frozen.meant_by(message, self.name).part(local)
+        if correction := correction_of(message):
+            correction.after(self.memory["stage1"], start.parameters, local.parameters, steps)
         if message["noise"]:
             key = self.noise_key("train", message)
-            local = noisy_update(job.start, local, message["clip"], message["noise"], key)
+            local = noisy_update(start, local, message["clip"], message["noise"], key)
         return {"n": len(self), "steps": steps} | local._asdict()
 
     def evaluate(self, message: Message) -> Message:
@@ -287,9 +294,14 @@ class Silo:
         return self._features
 
     def _network_at(self, message: Message) -> Network:
-        self.network.load(Weights(message["parameters"], message["buffers"]))
+        self.network.load(self._weights(message))
         self.network.module.eval()
         return self.network
+
+    def _weights(self, message: Message) -> Weights:
+        """All weights that a message is about, those that it does not bring too."""
+        brought = Weights(message["parameters"], message["buffers"])
+        return self._frozen.meant_by(message, self.name).whole(brought)
 
     def _linear_model(self, message: Message) -> Callable[[Tensor], Tensor]:
         tangents, normaliser = self._tangent_map(message), Normaliser.among(message)
@@ -375,14 +387,6 @@ def take_steps(
     if scaffold:
         scaffold.remember(memory, start, gradient)
     return start, local
-
-
-def _correction(message: Message) -> Correction | None:
-    if message["correction"] == "scaffold":
-        return ScaffoldCorrection(message["lr"], message["server_steps"])
-    if message["correction"] == "feddyn":
-        return FedDynCorrection(message["prox"])
-    return None
 
 
 def _score_reply(train: Score, held: Score) -> Message:

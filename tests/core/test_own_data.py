@@ -345,6 +345,35 @@ def test_labels_that_seem_to_be_counted_from_1_are_warned_of_once(labels, num_cl
     assert ["no silo has label 0" in str(warning.message) for warning in recwarn] == [True] * warns
 
 
+@pytest.mark.parametrize(
+    ("different", "each", "table", "options", "warns"),
+    [
+        (60, 5, False, {}, True),
+        (60, 5, True, {}, True),
+        (60, 5, False, {"num_classes": 60}, False),
+        (20, 5, True, {}, False),
+        (30, 100, False, {}, False),  # CIFAR-100 has 500 of each, and nobody means a quantity there
+        (30, 100, True, {}, True),
+    ],
+)
+def test_whole_numbers_that_may_be_quantities_are_not_taken_as_classes_silently(
+    different, each, table, options, warns, recwarn
+):
+    x = torch.randn(different * each, 3, generator=torch.Generator().manual_seed(0)).numpy()
+    x, y = pd.DataFrame(x, columns=list("abc")) if table else x, np.arange(different * each) % different
+    FedAvg("linear", rounds=0, **options).fit([Silo(x[::2], y[::2]), Silo(x[1::2], y[1::2])])
+    said = [str(w.message) for w in recwarn if "different whole numbers" in str(w.message)]
+    assert [f"{different} different whole numbers in {len(y):,} samples" in text for text in said] == [True] * warns
+
+
+def test_what_is_advised_for_quantities_is_a_regression_without_a_warning(recwarn):
+    x = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
+    ages = np.arange(300) % 60 + 20
+    fit = FedAvg("linear", rounds=1).fit([(x, ages.astype(float))])
+    assert fit.history[-1].regression
+    assert not [w for w in recwarn if "whole numbers" in str(w.message)]
+
+
 def test_samples_that_are_all_alike_have_no_features():
     with pytest.raises(FedtctError, match="the same of every sample"):
         tct("mlp", Ridge(), p=50).fit([(torch.ones(20, 3), torch.arange(20) % 2)])

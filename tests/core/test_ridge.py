@@ -9,11 +9,12 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import Ridge as SklearnRidge
 
 from fedtct import FedtctError, Ridge, Silo, partition
+from fedtct.federation import Cost, Replies
 from fedtct.least_squares import RidgePath, Sums
 from fedtct.least_squares import sums as sums_module
 from fedtct.least_squares.sums import decompose_range
 from fedtct.privacy import noisy_sums
-from fedtct.stage2.ridge import STRENGTHS
+from fedtct.stage2.ridge import STRENGTHS, _best_on_holdout
 from fedtct.tangent import Moments, Normaliser
 from fedtct.tasks import UNNAMED
 
@@ -128,6 +129,21 @@ def test_holdout_takes_the_strength_that_is_best_on_held_out_samples(digits):
     accuracies = {strength: ridge_model(silos, ridge=strength).score(held_x, held_y) for strength in STRENGTHS}
     assert len(set(accuracies.values())) > 2
     assert ridge_model(silos, ridge="holdout").score(held_x, held_y) == max(accuracies.values())
+
+
+@quick
+@given(votes=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=9, max_size=9))
+def test_of_strengths_that_are_right_as_often_the_one_that_errs_least_is_taken_and_then_the_strongest(votes):
+    told = {
+        "held_correct": torch.tensor([v[0] for v in votes]),
+        "held_loss": torch.tensor([float(v[1]) for v in votes]),
+    }
+    silos = [{name: share * values for name, values in told.items()} for share in (1, 2)]
+    chosen = STRENGTHS.index(_best_on_holdout(Replies(silos, Cost())))
+    right, error = votes[chosen]
+    for place, (others_right, others_error) in enumerate(votes):
+        assert (others_right, -others_error) <= (right, -error)
+        assert (others_right, others_error) != (right, error) or place <= chosen
 
 
 def test_holdout_needs_held_out_samples_and_says_so_before_training(digits):

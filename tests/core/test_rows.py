@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from core_helpers import pooled, skewed_data, tct, tiny_net
 
-from fedtct import Centralized, FedAvg, FedDyn, Ridge, Scaffold, ScaffoldRegression, Silo
+from fedtct import Centralized, FedAvg, FedDyn, LocalFederation, Ridge, Scaffold, ScaffoldRegression, Silo
 from fedtct.tasks import UNNAMED
 
 targets = UNNAMED.targets
@@ -119,6 +119,38 @@ def test_one_model_goes_down_and_one_comes_up_every_round(method):
     for row in history[1:]:
         assert_travels(row, down=8 * numbers, up=8 * numbers)
     assert history.total_bytes == sum(row.bytes_up + row.bytes_down for row in history)
+
+
+class Counting(LocalFederation):
+    """Adds up what a silo sends and receives in rounds."""
+
+    travelled = 0
+
+    def ask(self, question, message):
+        replies = super().ask(question, message)
+        if question in ("train", "regress", "moments", "normalise"):
+            self.travelled += replies.cost.bytes_down + replies.cost.bytes_up
+        return replies
+
+
+@pytest.mark.filterwarnings("ignore:stage1 diverged")
+@pytest.mark.parametrize(
+    "method",
+    [
+        FedAvg("mlp", rounds=12, patience=1, lr=0.5, **SETTINGS),
+        FedAvg("mlp", rounds=3, patience=100, **SETTINGS),
+        FedAvg("mlp", rounds=12, lr=1e30, **SETTINGS),
+        tct("mlp", ScaffoldRegression(rounds=40, steps=3, lr=5e-4, patience=4), p=30),
+    ],
+    ids=["patience ends", "patience lasts", "divergence", "stage 2"],
+)
+def test_every_byte_of_a_round_is_counted_even_if_its_model_is_thrown_away(method):
+    """A round that is asked for only to rate the model before it has been paid for, too."""
+    federation = Counting(silos(holdout=0.4))
+    history = method.fit(federation).history
+    assert history.total_bytes == federation.travelled > 0
+    every = [sum(ways) for ways in zip(*(row.silo_bytes_down for row in history if row.silos), strict=True)]
+    assert sum(every) / len(every) == sum(row.bytes_down for row in history)
 
 
 def test_what_travels_in_tct():

@@ -154,6 +154,19 @@ def test_what_a_target_column_means(tmp_path):
             column(values, task, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("different", "task", "warns"),
+    [(60, "auto", True), (20, "auto", False), (60, "classification", False), (60, "regression", False)],
+)
+def test_a_column_of_many_whole_numbers_is_not_taken_as_classes_silently(different, task, warns, tmp_path, recwarn):
+    """Ages in years, say; and in the same words for files with more of them or fewer, so that it is said once."""
+    ages = [18 + place % different for place in range(500)]
+    assert len(set(column(ages, task, tmp_path))) == different
+    column(ages[: len(ages) // 2], task, tmp_path)
+    said = {str(w.message) for w in recwarn if "different whole numbers" in str(w.message)}
+    assert [("column 'y'" in text, "task = regression" in text) for text in said] == [(True, True)] * warns
+
+
 def test_what_cannot_be_read(tmp_path):
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "header.csv").write_text("a,b\n")

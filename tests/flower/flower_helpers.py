@@ -1,6 +1,7 @@
 """Silos on digits, methods, and a grid in this process: who is asked answers as a process that knows nothing else."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,10 +29,13 @@ METHODS = {
     "scaffold": fedtct.Scaffold("mlp", rounds=3, local_epochs=1),
     "feddyn": fedtct.FedDyn("mlp", rounds=3, local_epochs=1),
     "fedadam": fedtct.FedAdam("mlp", rounds=2, local_epochs=1),
+    "last layer": fedtct.FedAvg("mlp", rounds=3, local_epochs=1, trainable="last-layer"),
+    "last layer by scaffold": fedtct.Scaffold("mlp", rounds=3, local_epochs=1, trainable="last-layer"),
     "tct": TCT,
     "gradient descent": fedtct.TCT("mlp", TCT.stage1, TCT.features, fedtct.GradientDescent(rounds=2)),
     "ridge": fedtct.TCT("mlp", TCT.stage1, TCT.features, fedtct.Ridge(d=200, ridge="holdout")),
     "private": PRIVATE,  # by Flower's own mod there, by ours here
+    "private last layer": replace(PRIVATE, trainable="last-layer"),
     "private ridge": fedtct.TCT("mlp", PRIVATE, TCT.features, fedtct.Ridge(d=200, noise=0.01)),
 }
 

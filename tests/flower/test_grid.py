@@ -73,6 +73,23 @@ def test_bytes_are_those_of_the_messages(grid):
     assert dict(zip(fit.history[1].silos, fit.history[1].silo_bytes_down, strict=True)) == notes[1]["bytes_down"]
 
 
+def test_what_is_not_trained_is_sent_once(grid):
+    notes = []
+    fit = METHODS["last layer"].fit(over(grid, notes))
+    head = fit.model.network.module.get_submodule(fit.model.network.head)
+    trained, every = (sum(p.nbytes for p in m.parameters()) for m in (head, fit.model.network.module))
+    assert trained < 0.1 * every
+    for row in fit.history[2:]:
+        assert trained < row.bytes_up < trained + 2000
+        assert trained < row.bytes_down < trained + 2000
+    assert every < fit.history[1].bytes_down < every + 4000
+    asked = [note for note in notes if note["question"] in ("freeze", "train")]
+    assert [note["question"] for note in asked] == ["freeze", "train", "train", "train"]
+    for way in ("down", "up"):
+        sent = sum(sum(note[f"bytes_{way}"].values()) for note in asked)
+        assert sum(sum(getattr(row, f"silo_bytes_{way}")) for row in fit.history) == sent
+
+
 def test_bytes_are_counted_as_flower_serialises_them():
     content = pack({"w": torch.zeros(301, 10), "mean": torch.zeros(300), "n": 7}, {"fedtct.silo": "s0"})
     assert sent_bytes(content) == pytest.approx(recorddict_to_proto(content).ByteSize(), abs=24)

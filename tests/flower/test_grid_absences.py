@@ -1,6 +1,7 @@
 """Silos that are gone, late or back again: the others go on, and the model stays right."""
 
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -127,6 +128,33 @@ def test_feddyn_stops_when_a_silo_has_forgotten_its_part_of_the_sum(grid, tmp_pa
     grid.before = forget
     with pytest.raises(fedtct.FedtctError, match="s1 has lost its part of FedDyn's sum"):
         method.fit(over(grid))
+
+
+def lost(tmp_path):
+    for file in tmp_path.glob("cache1/run/frozen.safetensors"):
+        file.unlink()
+
+
+def damaged(tmp_path):
+    for file in tmp_path.glob("cache1/run/frozen.safetensors"):
+        file.write_bytes(b"damaged")
+
+
+@pytest.mark.parametrize("harm", [lost, damaged])
+def test_a_silo_that_lost_what_is_not_trained_is_told_again(harm, grid, tmp_path):
+    method = METHODS["last layer"]
+    grid.before = lambda message: harm(tmp_path) if [q for _, q in grid.asked].count("train") == 5 else None
+    assert_same(method.fit(local(parts())), method.fit(over(grid)))
+    assert grid.asked.count((101, "freeze")) == 2
+    assert grid.asked.count((100, "freeze")) == 1
+
+
+def test_a_silo_that_comes_late_is_told_what_is_not_trained(grid):
+    grid.offline.add(103)
+    grid.before = lambda message: grid.offline.discard(103) if (100, "train") in grid.asked else None
+    fit = replace(METHODS["last layer"], num_classes=10).fit(over(grid, silos=3))
+    assert [len(row.silos) for row in fit.history[1:]] == [3, 4, 4]
+    assert grid.asked.count((103, "freeze")) == 1
 
 
 def test_where_there_is_nothing_to_remember_nothing_is_forgotten(grid):

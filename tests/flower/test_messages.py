@@ -19,9 +19,17 @@ from fedtct.silo import Silo
 SETTINGS = {"model": "mlp", "silos": 4, "p": 300, "d": 100, "local_epochs": 1}
 
 
-@pytest.mark.parametrize("stage2", ["scaffold", "ridge"])
-def test_the_bytes_of_a_dry_run_are_those_of_a_run(stage2, tmp_path):
-    config = RunConfig.of(**SETTINGS, method="tct", stage2=stage2, rounds=(2, 1))
+@pytest.mark.parametrize(
+    "method",
+    [
+        {"method": "tct", "stage2": "scaffold", "rounds": (2, 1)},
+        {"method": "tct", "stage2": "ridge", "rounds": (2, 1)},
+        {"method": "fedavg-last-layer", "rounds": 2},
+    ],
+    ids=["scaffold", "ridge", "last layer"],
+)
+def test_the_bytes_of_a_dry_run_are_those_of_a_run(method, tmp_path):
+    config = RunConfig.of(**SETTINGS, **method)
     told = {line.question: line for line in messages(config, *made_up((1, 8, 8), 10), 10)}
     notes = []
     config.build(10).fit(FlowerFederation(InlineGrid(tmp_path, parts(), holdout=0.5), "run", Terms(4, 4), notes.append))

@@ -29,6 +29,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "feddyn": SMALL | {"method": "feddyn", "rounds": 3},
     "fedadam that runs out of patience": SMALL | PATIENT | {"method": "fedadam", "rounds": 8, "server_lr": 1.0},
     "fedavg, rated every other round": SMALL | {"method": "fedavg", "rounds": 3, "evaluate_every": 2},
+    "fedavg of the last layer": SMALL | {"method": "fedavg-last-layer", "rounds": 3},
     "tct by scaffold": TCT | {"rounds": (2, 3)},
     "tct by scaffold with patience": TCT | PATIENT | {"rounds": (2, 3), "patience": 1},
     "tct by ridge": TCT | {"rounds": 2, "stage2": "ridge"},

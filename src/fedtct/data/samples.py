@@ -12,6 +12,7 @@ from torch.utils.data import Dataset
 from fedtct.data.tables import LARGEST, as_table, is_table
 from fedtct.errors import FedtctError
 
+MANY_WHOLE = 20  # different whole numbers that a table's target may have and surely be classes
 UNEVEN = 100  # times: the largest feature to the typical one, or to one
 Inputs = Any  # a tensor, or a table (pandas.DataFrame)
 
@@ -62,7 +63,8 @@ def as_answers(y: Any, whose: str) -> Any:
     y = y.long()
     if len(y) and int(y.min()) < 0:
         raise FedtctError(
-            f"{whose}: labels start at 0, there is a label {int(y.min())}: number classes from 0, or give them as texts"
+            f"{whose}: labels start at 0, there is a label {int(y.min())}: number classes from 0, or give them as "
+            "texts, and quantities as real numbers (in Python y.astype(float); for files task = regression)"
         )
     return y
 

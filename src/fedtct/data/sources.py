@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedtct.data.samples import MANY_WHOLE
 from fedtct.data.tables import are_comma_numbers, from_matrix, refuse_numbers
 from fedtct.errors import FedtctError, listing
 
@@ -220,10 +221,18 @@ def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:
     if task == "auto" and pd.api.types.is_float_dtype(column.dtype):
         task = "regression"
     whole = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
-    if task == "auto" and whole and (different := len(set(values))) > max(MANY_CLASSES, len(values) // 10):
+    different = len(set(values))
+    if task == "auto" and whole and different > max(MANY_CLASSES, len(values) // 10):
         raise FedtctError(
             f"{whose} holds {different} different whole numbers: say whether they are classes or quantities, "
             "with task = classification or task = regression"
+        )
+    if task == "auto" and whole and different > MANY_WHOLE:  # the same words for every silo: they are said once
+        warnings.warn(
+            f"column '{column.name}' holds more than {MANY_WHOLE} different whole numbers, and they are taken as "
+            "classes: if they are quantities, such as ages, set task = regression (--task in a command); if not, "
+            "task = classification",
+            stacklevel=2,
         )
     return _numbers_or_names(values, task, whose)
 

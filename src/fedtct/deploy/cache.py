@@ -19,7 +19,7 @@ from fedtct.errors import FedtctError
 from fedtct.files import replacing
 from fedtct.training import Memory
 
-FEATURES, CHECKSUM = "features.safetensors", "checksum"
+FEATURES, FROZEN, CHECKSUM = "features.safetensors", "frozen.safetensors", "checksum"
 KEEP_SECONDS = 30 * 24 * 3600.0  # for a run whose end a silo never heard of
 
 
@@ -58,6 +58,15 @@ class RunCache:
     def drop_features(self) -> None:
         """These are of no use any more."""
         (self.folder / FEATURES).unlink(missing_ok=True)
+
+    def frozen(self) -> dict[str, Tensor]:
+        """The weights that are not trained; empty if there are none."""
+        tensors, _ = _read(self.folder / FROZEN) or ({}, {})
+        return tensors
+
+    def keep_frozen(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put these in the place of those before."""
+        self._write(self.folder / FROZEN, tensors, {})
 
     def forget(self) -> None:
         """The run is over."""
@@ -118,7 +127,9 @@ def _checksum(tensors: Mapping[str, Tensor], which: Mapping[str, str]) -> str:
     """A number that another content would hardly have: disks and copies flip bits."""
     total = zlib.crc32(repr(sorted(which.items())).encode())
     for name, tensor in sorted(tensors.items()):
-        total = zlib.crc32(tensor.reshape(-1).view(torch.uint8).numpy().data, zlib.crc32(name.encode(), total))
+        total = zlib.crc32(name.encode(), total)
+        if len(values := tensor.reshape(-1)):  # torch has no bytes of an empty tensor
+            total = zlib.crc32(values.view(torch.uint8).numpy().data, total)
     return f"{total:08x}"
 
 

@@ -12,6 +12,7 @@ import torch
 from flwr.app import Context
 from flwr.app import Message as FlowerMessage
 from flwr.clientapp import ClientApp
+from torch import Tensor
 
 import fedtct
 from fedtct.deploy.cache import RunCache
@@ -37,6 +38,7 @@ from fedtct.federation.wire import (
 )
 from fedtct.importing import import_function
 from fedtct.models import NetworkSpec
+from fedtct.seeds import digest
 from fedtct.silo import Message, Silo
 
 log = logging.getLogger(__name__)
@@ -56,7 +58,7 @@ class Seat:
 
 
 class Unprepared(Exception):
-    """The silo lacks the features that a question is about: it must be told how to build them."""
+    """The silo lacks the features or the weights that a question is about: it must be told of them."""
 
 
 def client_app(seat_of: Callable[[Context], Seat]) -> ClientApp:
@@ -131,6 +133,8 @@ def respond(seat: Seat, envelope: Envelope, message: Message) -> Message:
         federation.use(_network(json.loads(envelope.network)))
     if question in NEEDS_FEATURES:
         _take_features(silo, cache, envelope)
+    if message.get("frozen"):
+        _take_frozen(silo, cache, message)
     forgot = False
     if question in REMEMBERED:
         stage = "stage1" if question == "train" else "stage2"
@@ -138,6 +142,8 @@ def respond(seat: Seat, envelope: Envelope, message: Message) -> Message:
         silo.memory = {stage: {k: v.to(federation.device) for k, v in memory.items()}}
         forgot = envelope.last >= 0 and message["correction"] != "none" and not memory
     (answer,) = federation.deliver(question, message)
+    if question == "freeze":
+        cache.keep_frozen({name: value for name, value in message.items() if isinstance(value, Tensor)})
     _keep(silo, cache, envelope, answer)
     return answer | {FORGOT: True} if forgot else answer
 
@@ -175,6 +181,14 @@ def _take_features(silo: Silo, cache: RunCache, envelope: Envelope) -> None:
         cache.drop_features()  # normalised in another way: the raw ones are gone
         raise Unprepared
     silo.take_features(tensors)
+
+
+def _take_frozen(silo: Silo, cache: RunCache, message: Message) -> None:
+    """Bring back the weights that are not trained, if they are those that the question names."""
+    told = cache.frozen() | {"trainable": message["trainable"]}
+    if digest(told) != message["frozen"]:
+        raise Unprepared
+    silo.freeze({name: v.to(silo.device) if isinstance(v, Tensor) else v for name, v in told.items()})
 
 
 def _keep(silo: Silo, cache: RunCache, envelope: Envelope, answer: Message) -> None:

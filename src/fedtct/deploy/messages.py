@@ -26,6 +26,7 @@ from fedtct.tct import TCT
 MOST_SAMPLES = 200  # of a file: they show what is sent as well as all of them
 RIGHT = "how many samples the model gets right here, and its loss; of numbers, their sum and their sum of squares too"
 REVEALS = {
+    "freeze": "nothing",
     "train": "weights trained here: of few samples, some can be inferred",
     "evaluate": RIGHT,
     "moments": "mean and variance of each feature here",

@@ -5,10 +5,11 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 
+from fedtct.errors import FedtctError
 from fedtct.models import NetworkSpec
 from fedtct.silo import Message
 from fedtct.tasks import Score
@@ -61,8 +62,13 @@ class Replies:
         counts = self.values("n")
         return [n / sum(counts) for n in counts]
 
-    def share(self) -> float:
+    def share(self, federation: "Federation") -> float:
         """The part of all samples that these replies are of: 1 if everybody answered."""
+        if not self.total and len(self.messages) < len(federation):
+            raise FedtctError(
+                f"{len(self.messages)} of {len(federation)} silos replied, and it is not known what part of all "
+                "samples is theirs: a federation that asks some silos alone must tell Replies their total"
+            )
         return sum(self.values("n")) / self.total if self.total else 1.0
 
     def average(self, key: str) -> Tensor:
@@ -87,6 +93,7 @@ def weighted_sum(weights: list[float], tensors: list[Tensor]) -> Tensor:
 class Federation(ABC):
     """The silos one can ask."""
 
+    begins_anew: ClassVar[bool] = False  # silos forget SCAFFOLD's corrections when one is missing, as if it were gone
     on_reply: Callable[[str, int, int], None] | None = None  # question, replies so far, silos
 
     @abstractmethod

@@ -24,6 +24,7 @@ from fedtct.federation.wire import (
     PREPARATION,
     REMEMBERED,
     SILO,
+    TOLD_BEFORE,
     UNPREPARED,
     VERSION,
     Envelope,
@@ -48,6 +49,8 @@ class FlowerFederation(Federation):
     ``warn`` is told of a silo that does not answer as soon as that is known. ``own_model`` is the module:function that
     makes the model, on every machine, where it is no name of fedtct's. ``keys`` tells whose key a node has.
     """
+
+    begins_anew = True  # one that is missing may never come back
 
     def __init__(
         self,
@@ -129,6 +132,8 @@ class FlowerFederation(Federation):
         if question in PREPARATION:
             before = self._tags["moments"] if question == "normalise" else self._network
             self._tags[question], self._prepared[question] = digest(message, before), message
+        if question == "freeze":
+            self._prepared[question] = message
         done = self._collect(question, message)
         if question in REMEMBERED:
             self._move_on(set(done.replies), done.forgot, message["correction"])
@@ -198,16 +203,16 @@ class FlowerFederation(Federation):
         return done
 
     def _ask_prepared(self, question: str, message: Message, nodes: list[int], enough: int) -> Exchange:
-        """Ask; a silo that lacks the features the question is about is told how to build them, and asked again."""
+        """Ask; a silo that lacks features or weights that the question is about is told of them, and asked again."""
         done = self._exchange(question, message, nodes, enough)
         if not (again := done.unprepared):
             return done
-        for earlier in PREPARATION:
+        for earlier in TOLD_BEFORE.get(question, PREPARATION):
             if earlier in self._prepared and earlier != question:
                 done = done.then(self._exchange(earlier, self._prepared[earlier], again).without_replies())
         last = self._exchange(question, message, again)
         for name in map(self.roster.name, last.unprepared):
-            reason = done.failures.get(name, "it has no features, though it was told how to build them")
+            reason = done.failures.get(name, "it does not have what the question is about, though it was told")
             self._fail(last, name, question, reason)
         return done.then(last)
 

@@ -19,6 +19,7 @@ SILO, ERROR, UNPREPARED = OWN + "silo", OWN + "error", OWN + "unprepared"
 VERSION = OWN + "version"  # of fedtct, beside the envelope of every question and in every reply
 FORGOT = OWN + "forgot"  # the silo should remember a round and does not: its answer begins from nothing
 PREPARATION = ("moments", "normalise")  # questions that leave features in a silo
+TOLD_BEFORE = {"train": ("freeze",)}  # what a question that finds a silo unprepared rests on, if not those
 REMEMBERED = ("train", "regress")  # questions of every round, after which a silo's memory may have changed
 HALVED = ("parameters", "w")  # what may travel in half precision; scales and statistics would not survive it
 OWN_MODEL, FIXED = "own_model", "fixed"  # beside the record of a network: the function that makes it, other buffers

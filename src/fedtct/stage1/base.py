@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -11,14 +11,15 @@ from fedtct.calibration import calibrate
 from fedtct.classifier import Fit, NetworkClassifier
 from fedtct.data.augment import check_augmentation
 from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole, make_plain
-from fedtct.federation import Federation, Replies
+from fedtct.federation import Cost, Federation, Replies
 from fedtct.history import Journal, State
-from fedtct.models import Model, Network, Weights
+from fedtct.models import Model, Weights
 from fedtct.models.trial import try_training
+from fedtct.seeds import digest
 from fedtct.session import Labelled, Session, Silos, Stage, check_batches, run_rounds
 from fedtct.silo import Message
 from fedtct.tasks import Score
-from fedtct.training import LocalPlan, evaluate
+from fedtct.training import Frozen, LocalPlan, apart, evaluate
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Stage1(ABC):
     - ``rounds``, and in each ``local_epochs`` epochs of SGD with ``batch_size``, ``lr`` and ``weight_decay``, on
       cross-entropy, or on squared error if silos hold real numbers
     - ``augment``: "none", or "crop-flip" for images
-    - ``trainable``: "all", "last-layer" for the head alone, "last:3" for the last three of the model's own parts
+    - ``trainable``: "all", "last-layer" for the head alone, "last:3" for the last three of the model's own parts; the
+      rest, and parameters without requires_grad, are sent to silos once and not in rounds
     - ``init_weights``: a file with a state dict to start from
     - ``head``: the name of the last linear layer, if it is not the last one that the module defines
     - ``num_classes``: if it is not given, the largest label and one
@@ -85,14 +87,14 @@ class Stage1(ABC):
 
     @abstractmethod
     def round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:
-        """Ask, combine, and return the new state."""
+        """Ask, combine, and return the new state: ``parameters``, ``buffers`` and what else the method keeps."""
 
     def start(self, weights: Weights) -> State:
-        """The server's state before the first round."""
+        """The server's state before the first round; ``weights`` are those that are trained."""
         return weights._asdict()
 
     def question(self, state: State, number: int, *, prox: float = 0.0, correction: str = "none") -> Message:
-        """What a silo needs to know to train for a round."""
+        """What a silo needs to know to train for a round, and the weights that are trained."""
         return {
             "parameters": state["parameters"],
             "buffers": state["buffers"],
@@ -110,7 +112,7 @@ class Stage1(ABC):
             "evaluate": number % self.evaluate_every == 0 and not self.noise,
             "clip": self.clip,
             "noise": self.noise,
-        }
+        } | ({"frozen": digest(state["frozen"])} if "frozen" in state else {})
 
     def fit(self, silos: Silos, test: Labelled | None = None, *, journal: Journal | None = None) -> Fit:
         """Train across silos.
@@ -165,15 +167,25 @@ class Stage1(ABC):
     def run(self, session: Session) -> Weights:
         """All rounds; the network's final weights."""
         federation, network = session.federation, session.network
+        told = False
 
         def round(state: State, number: int) -> tuple[State, Replies]:
+            nonlocal told
+            cost, kept = Cost(), {name: value for name, value in state.items() if name == "frozen"}
+            if kept and not told:  # rounds bring what is trained alone
+                telling, told = federation.ask("freeze", state["frozen"]), True
+                cost = cost if number else telling.cost  # a run that goes on costs what one does that never stopped
             after, replies = self.round(federation, state, number)
-            return self._with_frozen_as_before(network, state, after), replies
+            self._check_state(after, "round", "replies.average('parameters') and replies.average('buffers'), say")
+            return after | kept, replace(replies, cost=cost + replies.cost) if kept else replies
+
+        def weights(state: State) -> Weights:
+            return Frozen.told(network, state.get("frozen", {})).whole(Weights(state["parameters"], state["buffers"]))
 
         def test(state: State) -> Score | None:
             if session.test is None:
                 return None
-            network.load(_weights(state))
+            network.load(weights(state))
             network.module.eval()
             return evaluate(network, *session.test, session.spec.task.score)
 
@@ -181,24 +193,19 @@ class Stage1(ABC):
             name="stage1",
             rounds=self.rounds,
             round=round,
-            evaluate=lambda state: None if self.noise else federation.ask("evaluate", _weights(state)._asdict()),
+            evaluate=lambda state: None if self.noise else federation.ask("evaluate", weights(state)._asdict()),
             test=test,
             evaluate_every=self.evaluate_every,
             patience=self.patience,
         )
-        return _weights(run_rounds(session, stage, self.start(network.weights())))
+        trained, frozen = apart(network, self.trainable, network.weights())
+        start = self.start(trained)
+        self._check_state(start, "start", "weights._asdict() with whatever else it holds")
+        return weights(run_rounds(session, stage, start | ({"frozen": frozen} if frozen else {})))
 
-    def _with_frozen_as_before(self, network: Network, before: State, after: State) -> State:
-        """Noise, and an average's rounding errors, are on all parameters; those that nobody trains stay as they were.
-
-        FedAdam's and FedDyn's servers would add the errors up, round by round.
-        """
-        network.set_training(self.trainable)
-        parameters = before["parameters"].clone()
-        for trained in network.trainable_slices():
-            parameters[trained] = after["parameters"][trained]
-        return after | {"parameters": parameters}
-
-
-def _weights(state: State) -> Weights:
-    return Weights(state["parameters"], state["buffers"])
+    def _check_state(self, state: State, made_by: str, advice: str) -> None:
+        """Weights that are left out do not stay as they were: nobody wants running statistics of no data by mistake."""
+        for name in Weights._fields:
+            if name not in state:
+                where = f"{type(self).__name__}.{made_by}"
+                raise FedtctError(f"{where} returns a state without '{name}': it needs {advice}")

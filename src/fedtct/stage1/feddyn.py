@@ -38,6 +38,6 @@ class FedDyn(Stage1):
         replies = federation.ask("train", self.question(state, number, prox=self.alpha, correction="feddyn"))
         mean = replies.average("parameters")
         grown = state["total"] / replies.total if replies.total and state["total"] else 1.0  # newcomers have g_k = 0
-        h = grown * state["h"] - self.alpha * replies.share() * (mean - state["parameters"])
+        h = grown * state["h"] - self.alpha * replies.share(federation) * (mean - state["parameters"])
         w = mean - h / self.alpha if self.alpha else mean
         return {"parameters": w, "buffers": replies.average("buffers"), "h": h, "total": replies.total or 0}, replies

@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 
 from fedtct.classifier import LinearModel
-from fedtct.errors import Diverged, check_positive, check_whole, make_plain
+from fedtct.errors import Diverged, FedtctError, check_positive, check_whole, make_plain
 from fedtct.federation import Replies
 from fedtct.history import Checkpoint, Row, State
 from fedtct.least_squares import times
@@ -142,6 +142,11 @@ class IterativeRegression(Stage2):
                 "evaluate": number % self.evaluate_every == 0,
             }
             replies = federation.ask("regress", message)
+            if self.correction != "none" and not federation.begins_anew and len(replies.messages) < len(federation):
+                raise FedtctError(
+                    f"{type(self).__name__} corrects steps by everybody's, and {len(replies.messages)} of "
+                    f"{len(federation)} silos replied: ask all of them, or use FedAvgRegression or Ridge"
+                )
             return {"w": replies.average("w")}, replies
 
         stage = Stage(

@@ -17,7 +17,6 @@ from fedtct.session import Session
 from fedtct.stage2.base import LinearTest, Stage2
 from fedtct.stage2.inspection import inspect_ridge
 from fedtct.tangent import Moments, Normaliser, Recipe
-from fedtct.tasks import Regression, Task
 
 STRENGTHS = tuple(10.0**k for k in range(-6, 3))  # features have variance one, so these span all that matters
 
@@ -77,7 +76,7 @@ class Ridge(Stage2):
             strength = first_minimum(path.generalised_cross_validation)
         elif self.ridge == "holdout":
             judged = _assess(session, recipe, [solve(s) for s in STRENGTHS], train=False)
-            strength, cost = _best_on_holdout(judged, session.spec.task), cost + judged.cost
+            strength, cost = _best_on_holdout(judged), cost + judged.cost
         else:
             strength = float(self.ridge)
         journal.find_out("stage2", lambda: inspect_ridge(path, strength))
@@ -127,10 +126,15 @@ def first_minimum(score: Callable[[float], float]) -> float:
     return best
 
 
-def _best_on_holdout(judged: Replies, task: Task) -> float:
-    """The strength whose model is right most often, or errs least, on everybody's held-out samples."""
-    correct, loss = (torch.stack(judged.values(f"held_{of}")).sum(0) for of in ("correct", "loss"))
-    return STRENGTHS[int(loss.argmin() if isinstance(task, Regression) else correct.argmax())]
+def _best_on_holdout(judged: Replies) -> float:
+    """The strength whose model is right most often on everybody's held-out samples; of numbers, errs least.
+
+    Few samples are classified alike by many of them: then the squared error decides, and if it is equal too the
+    strongest, which depends least on the samples it was fitted to.
+    """
+    correct, loss = (torch.stack(judged.values(f"held_{of}")).sum(0).tolist() for of in ("correct", "loss"))
+    merits = [(right, -error, strength) for right, error, strength in zip(correct, loss, STRENGTHS, strict=True)]
+    return max(merits)[-1]
 
 
 def _assess(session: Session, recipe: Recipe, models: list[LinearModel], train: bool) -> Replies:

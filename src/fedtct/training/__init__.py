@@ -1,16 +1,18 @@
 """Training on one silo's data: the local update of stage 1, its corrections, and evaluation."""
 
-from fedtct.training.corrections import Correction, FedDynCorrection, Memory, ScaffoldCorrection
+from fedtct.training.corrections import Memory, ScaffoldCorrection, correction_of
 from fedtct.training.evaluation import evaluate
+from fedtct.training.frozen import Frozen, apart
 from fedtct.training.local_update import Job, LocalPlan, local_update
 
 __all__ = [
-    "Correction",
-    "FedDynCorrection",
+    "Frozen",
     "Job",
     "LocalPlan",
     "Memory",
     "ScaffoldCorrection",
+    "apart",
+    "correction_of",
     "evaluate",
     "local_update",
 ]

@@ -4,7 +4,8 @@
 the round did. Memory is a dict of tensors, so that any engine can store it.
 """
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -22,21 +23,33 @@ class Correction(Protocol):
         """Take in where the round ended."""
 
 
+def correction_of(message: Mapping[str, Any]) -> Correction | None:
+    """The correction that a question to train asks for."""
+    if message["correction"] == "scaffold":
+        return ScaffoldCorrection(message["lr"], message["server_steps"], message.get("mean_gradient"))
+    if message["correction"] == "feddyn":
+        return FedDynCorrection(message["prox"])
+    return None
+
+
 class ScaffoldCorrection:
     """SCAFFOLD, option II, with one model sent a round (algorithm 1 of the TCT paper).
 
     The silo keeps c_k, its own mean gradient, which follows from where its steps led. Everybody's follows from where
-    the server went: c = (w_previous − w) / (server_steps·lr). With tensors, every column of the parameters has its own
-    ``lr`` and steps. Parameters may be large, so results are built up in place.
+    the server went: c = (w_previous − w) / (server_steps·lr), unless ``mean_gradient`` tells it. With tensors, every
+    column of the parameters has its own ``lr`` and steps. Parameters may be large, so results are built up in place.
     """
 
-    def __init__(self, lr: float | Tensor, server_steps: float | Tensor) -> None:
+    def __init__(self, lr: float | Tensor, server_steps: float | Tensor, mean_gradient: Tensor | None = None) -> None:
         self.lr = lr
         self.server_steps = server_steps
+        self.mean_gradient = mean_gradient
 
     def before(self, memory: Memory, server: Tensor) -> Tensor:
-        """c − c_k; zero in a silo's first round."""
-        if memory:
+        """c − c_k, with c_k = 0 in a silo's first round; zero if all silos are in theirs."""
+        if self.mean_gradient is not None:
+            memory["term"] = self.mean_gradient - memory.pop("own", 0.0)
+        elif memory:
             mean_of_all = (memory.pop("server") - server).div_(self.server_steps * self.lr)
             memory["term"] = mean_of_all.sub_(memory.pop("own"))
         else:

@@ -1,0 +1,87 @@
+"""The weights that nobody trains: silos are told them once, and rounds carry the others alone."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedtct.errors import FedtctError
+from fedtct.models import Network, Weights
+from fedtct.seeds import digest
+
+
+@dataclass(frozen=True)
+class Frozen:
+    """What stays as it is in a training, and where what is trained lies among all weights; by default, everywhere."""
+
+    rest: Weights | None = None
+    trained: Weights | None = None  # truth values, one for each weight
+    tag: str = ""  # a name for what stays, by its content
+
+    @classmethod
+    def told(cls, network: Network, message: Mapping[str, Any]) -> "Frozen":
+        """What a message says that ``apart`` made; nothing stays if it is empty."""
+        if not message:
+            return cls()
+        rest = Weights(message["parameters"], message["buffers"])
+        return cls(rest, trained_among(network, message["trainable"]), digest(message))
+
+    def meant_by(self, message: Mapping[str, Any], whose: str) -> "Frozen":
+        """What stays in the training that a message is about: nothing if it names nothing, else what was told."""
+        if not (tag := message.get("frozen")):
+            return Frozen()
+        if tag != self.tag:
+            raise FedtctError(f"{whose} does not have the weights that are not trained: 'freeze' must tell it them")
+        return self
+
+    def whole(self, part: Weights) -> Weights:
+        """All weights, of the trained ones and those that stay."""
+        if self.rest is None or self.trained is None:
+            return part
+        return Weights(*map(_merged, self.trained, part, self.rest))
+
+    def part(self, whole: Weights) -> Weights:
+        """The trained ones of all weights."""
+        return whole if self.trained is None else _taken(whole, self.trained)
+
+    def spread(self, term: Tensor | None) -> Tensor | None:
+        """A term for each trained parameter as one for every parameter: nothing for the others."""
+        if self.rest is None or self.trained is None or term is None:
+            return term
+        return _merged(self.trained.parameters, term, torch.zeros_like(self.rest.parameters))
+
+
+def apart(network: Network, trainable: str, weights: Weights) -> tuple[Weights, dict[str, Any]]:
+    """The weights that are trained, and a message with the others; an empty one if all are."""
+    chosen = trained_among(network, trainable)
+    if all(bool(values.all()) for values in chosen):
+        return weights, {}
+    part, rest = _taken(weights, chosen), _taken(weights, Weights(*(~mask for mask in chosen)))
+    return part, rest._asdict() | {"trainable": trainable}
+
+
+def trained_among(network: Network, trainable: str) -> Weights:
+    """Which parameters are trained, and which running statistics change with them: those of layers in training."""
+    network.set_training(trainable)
+    in_training = {id(b): layer.training for layer in network.module.modules() for b in layer.buffers(recurse=False)}
+    buffers = [b for b in network.module.buffers() if b.is_floating_point()]
+    return Weights(
+        _repeated([(p.numel(), p.requires_grad) for p in network.module.parameters()], network.device),
+        _repeated([(b.numel(), in_training[id(b)]) for b in buffers], network.device),
+    )
+
+
+def _repeated(counts: list[tuple[int, bool]], device: torch.device) -> Tensor:
+    sizes = torch.tensor([count for count, _ in counts], dtype=torch.long)
+    return torch.tensor([value for _, value in counts], dtype=torch.bool).repeat_interleave(sizes).to(device)
+
+
+def _taken(weights: Weights, chosen: Weights) -> Weights:
+    return Weights(*(values[mask] for values, mask in zip(weights, chosen, strict=True)))
+
+
+def _merged(chosen: Tensor, some: Tensor, others: Tensor) -> Tensor:
+    merged = torch.empty(len(chosen), dtype=some.dtype, device=chosen.device)
+    return merged.masked_scatter_(chosen, some.to(merged)).masked_scatter_(~chosen, others.to(merged))
