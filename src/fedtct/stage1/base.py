@@ -171,13 +171,16 @@ class Stage1(ABC):
 
         def round(state: State, number: int) -> tuple[State, Replies]:
             nonlocal told
-            cost, kept = Cost(), {name: value for name, value in state.items() if name == "frozen"}
-            if kept and not told:  # rounds bring what is trained alone
-                telling, told = federation.ask("freeze", state["frozen"]), True
-                cost = cost if number else telling.cost  # a run that goes on costs what one does that never stopped
+            telling = Cost()
+            if "frozen" in state and not told:  # rounds bring what is trained alone
+                told, telling = True, federation.ask("freeze", state["frozen"]).cost
             after, replies = self.round(federation, state, number)
             self._check_state(after, "round", "replies.average('parameters') and replies.average('buffers'), say")
-            return after | kept, replace(replies, cost=cost + replies.cost) if kept else replies
+            if "frozen" not in state:
+                return after, replies
+            if number == 0:  # later, silos are told again because a run goes on: one that never stopped does not pay it
+                replies = replace(replies, cost=telling + replies.cost)
+            return after | {"frozen": state["frozen"]}, replies
 
         def weights(state: State) -> Weights:
             return Frozen.told(network, state.get("frozen", {})).whole(Weights(state["parameters"], state["buffers"]))
