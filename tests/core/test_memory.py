@@ -1,12 +1,13 @@
 """What is kept in memory changes how long a run takes, never what it computes."""
 
 import tempfile
+import weakref
 
 import pytest
 import torch
 
 import fedtct
-from fedtct import memory
+from fedtct import agreement, memory
 from fedtct import silo as silo_module
 from fedtct.least_squares import closed_form
 from fedtct.memory import free_bytes
@@ -69,3 +70,23 @@ def test_all_coordinates_of_a_small_network():
 
 def test_there_is_memory_left():
     assert free_bytes(torch.device("cpu")) > 10**8
+
+
+def test_statistics_of_pixels_take_little_memory_however_many_there_are(monkeypatch):
+    widen, wide = torch.Tensor.long, weakref.WeakSet()
+
+    def watched(pixels):
+        assert len(wide) < 2  # the one before goes when this one comes
+        wide.add(widened := widen(pixels))
+        return widened
+
+    x = torch.randint(256, (13_000, 3, 2, 1), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    y = torch.zeros(len(x), dtype=torch.long)
+    monkeypatch.setattr(agreement, "PIXELS_AT_ONCE", 6 * 4096)
+    monkeypatch.setattr(torch.Tensor, "long", watched)
+    told = agreement.describe(x, y, y[:0], "silo")
+    monkeypatch.undo()
+    pixels = x.transpose(0, 1).flatten(1).long()
+    assert told["pixels"] == pixels.shape[1]
+    assert torch.equal(told["sum"], pixels.sum(1))
+    assert torch.equal(told["square_sum"], pixels.square().sum(1))
