@@ -6,6 +6,7 @@ import os
 import tempfile
 import warnings
 from functools import cache
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -14,6 +15,12 @@ from torch import Tensor
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 KEPT_BLOCK, KEPT = 2**26, 2**28
 
+CONTAINER = Path("/sys/fs/cgroup")
+CONTAINER_FILES = (  # of limit, use and statistics, and what these call the part that holds files: cgroups 2 and 1
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
+)
+UNTOLD = 2**32  # bytes that are taken to be left where Python is not told, as on Windows
 ROOMY = 0.7  # of the memory that is left: what is larger goes to a file
 
 
@@ -23,9 +30,23 @@ def free_bytes(device: torch.device) -> int:
         return torch.cuda.mem_get_info(device)[0]
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
-            return next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable"))
+            left = next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable"))
     except (OSError, StopIteration):  # not Linux
+        if not hasattr(os, "sysconf"):
+            return UNTOLD
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return min([left, *(room for files in CONTAINER_FILES if (room := _left_to_container(*files)) is not None)])
+
+
+def _left_to_container(limit: str, use: str, statistics: str, cached: str) -> int | None:
+    """What this process's container may still take, if it has a limit; Linux tells the whole machine's otherwise."""
+    try:
+        most, taken = (int((CONTAINER / name).read_text(encoding="ascii")) for name in (limit, use))
+        lines = (CONTAINER / statistics).read_text(encoding="ascii").splitlines()
+        files = next(int(line.split()[1]) for line in lines if line.startswith(f"{cached} "))  # given back when needed
+    except (OSError, ValueError, StopIteration):
+        return None
+    return max(0, most - taken + files)
 
 
 def roomy_empty(size: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:

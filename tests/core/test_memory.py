@@ -72,6 +72,29 @@ def test_there_is_memory_left():
     assert free_bytes(torch.device("cpu")) > 10**8
 
 
+@pytest.mark.parametrize("names", memory.CONTAINER_FILES, ids=["cgroups 2", "cgroups 1"])
+def test_a_container_has_no_more_than_its_limit(monkeypatch, tmp_path, names):
+    limit, use, statistics, cached = names
+    monkeypatch.setattr(memory, "CONTAINER", tmp_path)
+    (tmp_path / "memory").mkdir()
+    (tmp_path / limit).write_text("5000000\n")
+    (tmp_path / use).write_text("3000000\n")
+    (tmp_path / statistics).write_text(f"anon 7\n{cached} 1000000\n")
+    assert free_bytes(torch.device("cpu")) == 3_000_000
+    (tmp_path / limit).write_text("max\n")
+    assert free_bytes(torch.device("cpu")) > 10**8
+
+
+def test_where_nobody_tells_how_much_memory_is_left_some_is_assumed(monkeypatch):
+    def nowhere(*args, **more):
+        raise FileNotFoundError
+
+    monkeypatch.setattr("builtins.open", nowhere)
+    assert free_bytes(torch.device("cpu")) > 10**8
+    monkeypatch.delattr("os.sysconf")
+    assert free_bytes(torch.device("cpu")) == memory.UNTOLD
+
+
 def test_statistics_of_pixels_take_little_memory_however_many_there_are(monkeypatch):
     widen, wide = torch.Tensor.long, weakref.WeakSet()
 
