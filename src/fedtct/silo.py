@@ -272,10 +272,13 @@ class Silo:
         task, temperatures = self.spec.task, message["temperatures"]
         assert isinstance(task, Classification)
         predict = self._linear_model(message) if "w" in message else self._network_at(message)
-        losses = torch.zeros_like(temperatures)
+        losses, judged = torch.zeros_like(temperatures), 0
         for xs, ys in zip(self.held_x.split(FEATURE_BATCH), self.held_y.split(FEATURE_BATCH), strict=True):
-            losses += task.losses(predict(xs), ys, temperatures)
-        return {"n": len(self.held_y), "losses": losses}
+            scores = predict(xs)
+            finite = scores.isfinite().all(1)  # of other samples nothing is predicted, and no sum of losses is a number
+            losses += task.losses(scores[finite], ys[finite], temperatures)
+            judged += int(finite.sum())
+        return {"n": judged, "losses": losses}
 
     def regression(self) -> LocalRegression:
         """The linear problem as it was prepared. No question asks for it: it is for looking on in simulations."""

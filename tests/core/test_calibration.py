@@ -52,6 +52,18 @@ def test_without_held_out_samples_probabilities_are_not_calibrated(name):
     assert torch.equal(p.argmax(1), model.predict(PARTS[0][0]))
 
 
+def test_a_held_out_sample_without_finite_scores_does_not_decide():
+    parts, others = silos(0.4), silos(0.4)
+    parts[0].held_x[0] = 3e38 * torch.tensor([1.0, -1.0, 1.0, -1.0])
+    others[0].held_x, others[0].held_y = others[0].held_x[1:], others[0].held_y[1:]
+    assert TRAIN.fit(parts).model.temperature == TRAIN.fit(others).model.temperature
+
+
+def test_a_model_without_finite_scores_is_not_calibrated():
+    with pytest.warns(UserWarning, match="diverged"):
+        assert not FedAvg("mlp", rounds=2, lr=1e30).fit(silos(0.4)).model.calibrated
+
+
 def test_numbers_have_no_probabilities():
     x = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
     model = FedAvg("linear", rounds=1).fit([Silo(x, x[:, 0], holdout=0.2)]).model
