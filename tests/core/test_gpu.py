@@ -1,0 +1,35 @@
+"""What only a GPU would show: as far as it can be seen without one, and on one where there is one."""
+
+import contextlib
+
+import pytest
+import torch
+from core_helpers import skewed_data
+
+from fedtct import FedAvg, LocalFederation, Silo
+from fedtct.training import graphs
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+
+
+def test_silos_are_waited_for_on_the_gpu_that_they_train_on(monkeypatch):
+    current = [torch.device("cuda:0")]
+
+    @contextlib.contextmanager
+    def on(device):
+        current.append(device)
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "device", on)
+    monkeypatch.setattr(graphs.GraphTrainer, "_side_by_side", lambda self, jobs, loss: [current[-1]])
+    assert graphs.GraphTrainer(None, torch.device("cuda:1"), None).train([]) == [torch.device("cuda:1")]
+    assert current == [torch.device("cuda:0")]
+
+
+@needs_gpu
+def test_draws_of_the_program_are_its_own():
+    torch.cuda.manual_seed(3)
+    before = torch.cuda.get_rng_state()
+    FedAvg("mlp", rounds=1).fit(LocalFederation([Silo(*part) for part in skewed_data()]))
+    assert torch.equal(torch.cuda.get_rng_state(), before)
