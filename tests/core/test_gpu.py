@@ -7,9 +7,20 @@ import torch
 from core_helpers import skewed_data
 
 from fedtct import FedAvg, LocalFederation, Silo
+from fedtct.federation.local import pick_precision
 from fedtct.training import graphs
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+
+
+@pytest.mark.parametrize(
+    ("capability", "precision"), [((7, 5), None), ((8, 0), torch.bfloat16), ((9, 0), torch.bfloat16)]
+)
+def test_half_precision_is_for_gpus_that_compute_in_it(monkeypatch, capability, precision):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert pick_precision("auto", torch.device("cuda")) is precision
+    assert pick_precision("bf16", torch.device("cuda")) is torch.bfloat16
+    assert pick_precision("fp32", torch.device("cuda")) is None
 
 
 def test_silos_are_waited_for_on_the_gpu_that_they_train_on(monkeypatch):
