@@ -39,6 +39,14 @@ def test_silos_are_waited_for_on_the_gpu_that_they_train_on(monkeypatch):
 
 
 @needs_gpu
+def test_samples_on_a_gpu_are_scored():
+    parts = skewed_data()
+    model = FedAvg("mlp", rounds=2).fit([Silo(*part) for part in parts]).model
+    x, y = (torch.cat(values) for values in zip(*parts, strict=True))
+    assert model.score(x.cuda(), y.cuda()) == model.score(x, y)
+
+
+@needs_gpu
 def test_draws_of_the_program_are_its_own():
     torch.cuda.manual_seed(3)
     before = torch.cuda.get_rng_state()
