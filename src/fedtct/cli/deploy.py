@@ -185,7 +185,7 @@ def run(
     again = resuming(shlex.join(["fedtct", "deploy", "run", str(app), "--server", str(server)]), folder)
     with stoppable(screen, None, again), processes.as_ctrl_c(), screen:
         screen.wait("waiting for the server and its silos")
-        watcher = screen.watch(config.method, config)
+        watcher = screen.watch(config.method)
         code = processes.follow(command, server / "flwr", screen.say, watcher)
     if code:
         if (folder / CONFIG).is_file():
@@ -254,13 +254,12 @@ def up(
     with screen:
         from fedtct.deploy.demo import prepare_demo, run_demo
         from fedtct.deploy.processes import as_ctrl_c
-        from fedtct.runs.config import RunConfig
         from fedtct.runs.places import free_folder
 
         folder = resume or free_folder(out or next_free(Path("runs/deploy-demo")))
         if resume is None:
             prepare_demo(folder, local, rounds)
-        watcher = screen.watch("tct", RunConfig())
+        watcher = screen.watch("tct")
         with stoppable(screen, folder, resuming("fedtct deploy up", folder)), as_ctrl_c():
             run = run_demo(folder, screen.say, watcher)
     _print_result(run)
