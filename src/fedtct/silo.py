@@ -275,7 +275,8 @@ class Silo:
         losses, judged = torch.zeros_like(temperatures), 0
         for xs, ys in zip(self.held_x.split(FEATURE_BATCH), self.held_y.split(FEATURE_BATCH), strict=True):
             scores = predict(xs)
-            finite = scores.isfinite().all(1)  # of other samples nothing is predicted, and no sum of losses is a number
+            told = torch.stack([scores.amax(1), scores.gather(1, ys.unsqueeze(1))[:, 0]])
+            finite = told.isfinite().all(0)  # no temperature is good for other samples, and their loss would hide all
             losses += task.losses(scores[finite], ys[finite], temperatures)
             judged += int(finite.sum())
         return {"n": judged, "losses": losses}
