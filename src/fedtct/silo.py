@@ -30,6 +30,7 @@ from fedtct.training import (
     LocalPlan,
     Memory,
     ScaffoldCorrection,
+    batch_size,
     evaluate,
     local_update,
 )
@@ -273,7 +274,8 @@ class Silo:
         assert isinstance(task, Classification)
         predict = self._linear_model(message) if "w" in message else self._network_at(message)
         losses, judged = torch.zeros_like(temperatures), 0
-        for xs, ys in zip(self.held_x.split(FEATURE_BATCH), self.held_y.split(FEATURE_BATCH), strict=True):
+        size = batch_size(self.held_x)
+        for xs, ys in zip(self.held_x.split(size), self.held_y.split(size), strict=True):
             scores = predict(xs)
             told = torch.stack([scores.amax(1), scores.gather(1, ys.unsqueeze(1))[:, 0]])
             finite = told.isfinite().all(0)  # no temperature is good for other samples, and their loss would hide all

@@ -12,6 +12,8 @@ from fedtct import silo as silo_module
 from fedtct.least_squares import closed_form
 from fedtct.memory import free_bytes
 from fedtct.tangent import features as features_module
+from fedtct.tasks import UNNAMED
+from fedtct.training import evaluation
 
 
 def fit(digits_silos=4):
@@ -113,3 +115,17 @@ def test_statistics_of_pixels_take_little_memory_however_many_there_are(monkeypa
     assert told["pixels"] == pixels.shape[1]
     assert torch.equal(told["sum"], pixels.sum(1))
     assert torch.equal(told["square_sum"], pixels.square().sum(1))
+
+
+def test_large_samples_are_rated_few_at_a_time(monkeypatch):
+    monkeypatch.setattr(evaluation, "NUMBERS", 100)
+    seen = []
+
+    def predict(x):
+        seen.append(len(x))
+        return x[:, :2]
+
+    x, y = torch.ones(7, 30), torch.ones(7, dtype=torch.long)
+    evaluation.evaluate(predict, x, y, UNNAMED.score)
+    evaluation.evaluate(predict, torch.ones(2, 1000), y[:2], UNNAMED.score)
+    assert seen == [3, 3, 1, 1, 1]
