@@ -154,7 +154,7 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only print what would leave a silo")] = False,
     like: Annotated[Path | None, typer.Option(help="for --dry-run: data such as silos have", metavar="FILE")] = None,
     shape: Annotated[str, typer.Option(help="for --dry-run: the shape of a sample", metavar="C,H,W")] = "1,28,28",
-    classes: Annotated[int, typer.Option(help="for --dry-run: how many classes", metavar="N")] = 10,
+    classes: Annotated[int, typer.Option(help="for --dry-run: how many classes", metavar="N", min=2)] = 10,
 ) -> None:
     """Start a run on the server, or print what it would send.
 
@@ -204,8 +204,10 @@ def _dry_run(app: Path, like: Path | None, shape: str, classes: int) -> None:
     config, settings = read_run(app / RUN)
     try:
         sizes = tuple(map(int, shape.split(",")))
-    except ValueError as error:
-        raise FedtctError(f"shape must be whole numbers such as 3,32,32, not '{shape}'") from error
+    except ValueError:
+        sizes = ()
+    if min(sizes, default=0) < 1:
+        raise FedtctError(f"shape must be whole numbers from 1 on, such as 3,32,32, not '{shape}'")
     x, y = some_of(like, config) if like else made_up(sizes, classes)
     num_classes = settings.num_classes or None if like else classes
     with importable(app):  # a model of one's own is there
