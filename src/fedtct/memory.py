@@ -3,6 +3,7 @@
 import contextlib
 import ctypes
 import os
+import shutil
 import tempfile
 import warnings
 from functools import cache
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+
+from fedtct.errors import FedtctError
 
 # Options of glibc's mallopt, and what they are set to: blocks of a batch are smaller than the first.
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
@@ -55,11 +58,14 @@ def roomy_empty(size: tuple[int, int], dtype: torch.dtype, device: torch.device)
     if device.type != "cpu" or needed <= ROOMY * free_bytes(device):
         return torch.empty(size, dtype=dtype, device=device)
     folder = tempfile.gettempdir()
-    warnings.warn(
-        f"features of {needed / 2**30:.1f} GiB do not fit the memory that is left "
-        f"({free_bytes(device) / 2**30:.1f} GiB): they are kept in a file in {folder} ($TMPDIR), which is slower",
-        stacklevel=2,
-    )
+    what = f"features of {needed / 2**30:.1f} GiB do not fit the memory that is left"
+    room = f"{free_bytes(device) / 2**30:.1f} GiB"
+    if needed > (disk := shutil.disk_usage(folder).free):  # the system would end the process as it writes
+        raise FedtctError(
+            f"{what} ({room}), nor {folder} ({disk / 2**30:.1f} GiB): set TMPDIR to a folder on a larger disk, or use "
+            "fewer features (p), or stage 2 by ridge, which keeps none"
+        )
+    warnings.warn(f"{what} ({room}): they are kept in a file in {folder} ($TMPDIR), which is slower", stacklevel=2)
     with tempfile.NamedTemporaryFile(dir=folder, prefix="fedtct-") as file:  # its name goes now, its content later
         return torch.from_file(file.name, shared=True, size=size[0] * size[1], dtype=dtype).view(size)
 

@@ -1,5 +1,6 @@
 """What is kept in memory changes how long a run takes, never what it computes."""
 
+import shutil
 import tempfile
 import weakref
 
@@ -50,6 +51,15 @@ def test_features_in_a_file_give_the_same_bits(monkeypatch, tmp_path):
         _, same_scores = fit()
     assert torch.equal(scores, same_scores)
     assert list(tmp_path.iterdir()) == []  # nothing is left behind
+
+
+def test_features_that_fit_neither_memory_nor_the_disk_are_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "ROOMY", 0.0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=1000))
+    with pytest.raises(fedtct.FedtctError, match=rf"do not fit the memory .* nor {tmp_path} .* set TMPDIR"):
+        fit()
 
 
 def test_a_silo_without_room_for_its_gram_matrix_learns_the_same(monkeypatch):
