@@ -38,6 +38,18 @@ def test_silos_are_waited_for_on_the_gpu_that_they_train_on(monkeypatch):
     assert current == [torch.device("cuda:0")]
 
 
+@pytest.mark.parametrize("question", ["moments", "sums"])
+def test_stage_2_has_the_memory_of_stage_1(monkeypatch, question):
+    federation = LocalFederation([Silo(*part) for part in skewed_data()], "cpu")
+    federation.trainer = graphs.GraphTrainer(None, torch.device("cpu"), None)
+    federation.trainer.silos = {0: "a network and its graphs"}
+    monkeypatch.setattr(Silo, "answer", lambda self, question, message: {})
+    federation.deliver("evaluate", {})
+    assert federation.trainer.silos
+    federation.deliver(question, {})
+    assert not federation.trainer.silos
+
+
 @needs_gpu
 def test_samples_on_a_gpu_are_scored():
     parts = skewed_data()

@@ -15,6 +15,7 @@ from fedtct.models import NetworkSpec
 from fedtct.silo import Message, Silo
 from fedtct.training.graphs import GraphTrainer
 
+AFTER_TRAINING = ("moments", "sums")  # questions with which stage 2 begins, which needs much memory for features
 BF16_FROM = (8, 0)  # of a GPU's capabilities: earlier ones work bf16 out step by step, slower than float32
 
 
@@ -60,6 +61,8 @@ class LocalFederation(Federation):
         message = {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in message.items()}
         if question == "train" and self.trainer is not None:
             return self._train_side_by_side(self.trainer, message)
+        if question in AFTER_TRAINING and self.trainer is not None:
+            self.trainer.release()
         replies = []
         for silo in self.silos:
             replies.append(silo.answer(question, message))

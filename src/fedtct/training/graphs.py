@@ -60,6 +60,11 @@ class GraphTrainer:
         plain = self.build()
         return [local_update(plain, job) for job in jobs]
 
+    def release(self) -> None:
+        """Give back what graphs hold: every silo's network and the activations of its steps."""
+        self.silos = {}
+        torch.cuda.empty_cache()
+
     def _side_by_side(self, jobs: list[Job], loss: Loss) -> list[Weights]:
         known = [job.index in self.silos and self.silos[job.index].fits(job) for job in jobs]
         if not all(known):
