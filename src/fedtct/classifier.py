@@ -21,7 +21,7 @@ from fedtct.history import History
 from fedtct.models import Model, Network, NetworkSpec, Weights
 from fedtct.tangent import Normaliser, Recipe, TangentMap
 from fedtct.tasks import Answers, Names, Regression, finite
-from fedtct.training import batch_size
+from fedtct.training.evaluation import batch_size
 
 MODEL_FILE = "model.safetensors"  # of a folder with a model
 EARLIER_RECORD = "model.json"  # beside it in folders of earlier versions, whose file has no record

@@ -30,10 +30,10 @@ from fedtct.training import (
     LocalPlan,
     Memory,
     ScaffoldCorrection,
-    batch_size,
     evaluate,
     local_update,
 )
+from fedtct.training.evaluation import batch_size
 
 Message = dict[str, Any]
 QUESTIONS = ("describe", "train", "evaluate", "moments", "normalise", "regress", "rate", "assess", "sums", "calibrate")

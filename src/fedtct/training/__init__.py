@@ -1,7 +1,7 @@
 """Training on one silo's data: the local update of stage 1, its corrections, and evaluation."""
 
 from fedtct.training.corrections import Correction, FedDynCorrection, Memory, ScaffoldCorrection
-from fedtct.training.evaluation import batch_size, evaluate
+from fedtct.training.evaluation import evaluate
 from fedtct.training.local_update import Job, LocalPlan, local_update
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "LocalPlan",
     "Memory",
     "ScaffoldCorrection",
-    "batch_size",
     "evaluate",
     "local_update",
 ]
