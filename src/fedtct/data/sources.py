@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedtct.data.tables import are_comma_numbers, from_matrix, refuse_numbers, repeated
+from fedtct.data.tables import are_comma_numbers, from_matrix, refuse_numbers
 from fedtct.errors import FedtctError, listing
 
 if TYPE_CHECKING:
@@ -127,8 +127,8 @@ def _read_csv(path: Path) -> pd.DataFrame:
             f"{path}: rows have more fields than the first line has names: name every column, end no row with a "
             "separator, and where numbers have decimal commas put semicolons between columns"
         )
-    names = pd.read_csv(path, **how, header=None, nrows=1, dtype=str, keep_default_na=False).loc[0].tolist()
-    if twice := [name for name in repeated(names) if name]:
+    names = pd.read_csv(path, **how, header=None, nrows=1, dtype=str, keep_default_na=False).loc[0]
+    if twice := names[names.duplicated() & (names != "")].tolist():
         raise FedtctError(f"{path}: there are several columns called '{twice[0]}': rename or drop all but one")
     table = _without_row_numbers(table)
     return _with_decimal_commas(table) if separator == ";" else table

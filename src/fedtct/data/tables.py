@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -47,17 +47,12 @@ def as_table(frame: pd.DataFrame, whose: str) -> pd.DataFrame:
     if not len(frame.columns):
         raise FedtctError(f"{whose}: the table has no columns to learn from")
     names = [str(name) for name in frame.columns]
-    if twice := repeated(names):
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise FedtctError(f"{whose}: there are several columns called '{min(twice)}'")
     columns = [_column(values, name, whose) for name, (_, values) in zip(names, frame.items(), strict=True)]
     # Of texts pandas would make a kind of its own.
     parts = [pd.Series(values, dtype=object) if values.dtype == object else values for values in columns]
     return pd.DataFrame(dict(zip(names, parts, strict=True)), index=range(len(frame)))
-
-
-def repeated(names: Iterable[str]) -> list[str]:
-    """Those that are there more than once; a table may have many thousands."""
-    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def from_matrix(x: NDArray[Any], columns: Sequence[str] | None = None) -> pd.DataFrame:
