@@ -22,6 +22,7 @@ from fedtct.tasks import Classification, Regression, Task, sorted_names, task_fr
 
 Description = dict[str, Any]  # tensors and plain values, as any message
 LABELS, NAMES, NUMBERS = "labels", "names", "numbers"
+PIXELS_AT_ONCE = 2**24  # that are summed up
 CODES, FEW_CLASSES = 2, 10  # so many times as many classes as there are labels, beyond a few, are none
 FEW_SAMPLES = 100  # of a class: many whole numbers with fewer each may be quantities
 AS_NUMBERS = "give them as real numbers (in Python y.astype(float); for files task = regression, --task in a command)"
@@ -66,13 +67,12 @@ def _describe_inputs(x: Any, whose: str) -> Description:
     if x.dtype != torch.uint8:
         return {"kind": str(x.dtype).removeprefix("torch.")}
     # Integer sums are exact: the constants do not depend on how the data is dealt.
-    pixels = [part.transpose(0, 1).flatten(1).long() for part in x.split(4096)]
-    return {
-        "kind": "pixels",
-        "pixels": sum(p.shape[1] for p in pixels),
-        "sum": torch.stack([p.sum(1) for p in pixels]).sum(0).cpu(),
-        "square_sum": torch.stack([p.square().sum(1) for p in pixels]).sum(0).cpu(),
-    }
+    total, squares = torch.zeros(2, x.shape[1], dtype=torch.int64, device=x.device)
+    for part in x.split(max(1, PIXELS_AT_ONCE // x[0].numel())):
+        pixels = part.transpose(0, 1).flatten(1).long()  # eight times as large
+        total += pixels.sum(1)
+        squares += pixels.square_().sum(1)
+    return {"kind": "pixels", "pixels": x[:, 0].numel(), "sum": total.cpu(), "square_sum": squares.cpu()}
 
 
 def _describe_answers(y: Any, held_y: Any) -> Description:

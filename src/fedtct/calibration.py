@@ -16,9 +16,11 @@ from fedtct.silo import Message
 TEMPERATURES = torch.logspace(-3, 2, 101, dtype=torch.float64)
 
 
-def calibrate(federation: Federation, model: Message) -> float:
-    """The temperature for a model that silos are told of, by one question to all."""
+def calibrate(federation: Federation, model: Message) -> float | None:
+    """The temperature for a model that silos are told of, by one question to all; none if it diverged everywhere."""
     replies = federation.ask("calibrate", model | {"temperatures": TEMPERATURES})
+    if not any(replies.values("n")):
+        return None
     return best_temperature(torch.stack([losses.cpu() for losses in replies.values("losses")]).sum(0))
 
 

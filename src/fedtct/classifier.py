@@ -21,8 +21,8 @@ from fedtct.history import History
 from fedtct.models import Model, Network, NetworkSpec, Weights
 from fedtct.tangent import Normaliser, Recipe, TangentMap
 from fedtct.tasks import Answers, Names, Regression, finite
+from fedtct.training.evaluation import batch_size
 
-BATCH = 500
 MODEL_FILE = "model.safetensors"  # of a folder with a model
 EARLIER_RECORD = "model.json"  # beside it in folders of earlier versions, whose file has no record
 METADATA = "fedtct"  # where a file has its record
@@ -79,7 +79,7 @@ class Classifier(ABC):
     def _scores_of(self, x: Tensor) -> Tensor:
         parts, done = [], 0
         try:
-            for batch in x.split(BATCH) if len(x) else ():
+            for batch in x.split(batch_size(x)) if len(x) else ():
                 parts.append(self._batch_scores(batch.to(self.device)).cpu())
                 done += len(batch)
                 if self.on_batch:
@@ -121,7 +121,7 @@ class Classifier(ABC):
     def score(self, x: Any, y: Any) -> float:
         """Accuracy, the share of samples whose class is right; of a regression, R²."""
         x, y = self.spec.encode(*as_samples(x, y, "score(x, y)"), "score(x, y)")
-        found = self.spec.task.squared_score(self._scores_of(x), y)
+        found = self.spec.task.squared_score(self._scores_of(x), y.cpu())
         return found.r2 if isinstance(self.spec.task, Regression) else found.accuracy
 
     @property

@@ -33,7 +33,8 @@ def seeded(seed: int, device: torch.device = CPU) -> Iterator[None]:
         # torch.manual_seed would look for GPUs and keep a stack trace, in two milliseconds.
         torch.default_generator.manual_seed(seed)
         if on_gpu:
-            torch.cuda.manual_seed_all(seed)
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)  # of that GPU alone: others' generators are not put back
         yield
 
 

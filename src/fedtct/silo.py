@@ -33,6 +33,7 @@ from fedtct.training import (
     evaluate,
     local_update,
 )
+from fedtct.training.evaluation import batch_size
 
 Message = dict[str, Any]
 STAGE1, STAGE2 = ("freeze", "train", "evaluate"), ("moments", "normalise", "regress", "rate", "assess", "sums")
@@ -279,10 +280,15 @@ class Silo:
         task, temperatures = self.spec.task, message["temperatures"]
         assert isinstance(task, Classification)
         predict = self._linear_model(message) if "w" in message else self._network_at(message)
-        losses = torch.zeros_like(temperatures)
-        for xs, ys in zip(self.held_x.split(FEATURE_BATCH), self.held_y.split(FEATURE_BATCH), strict=True):
-            losses += task.losses(predict(xs), ys, temperatures)
-        return {"n": len(self.held_y), "losses": losses}
+        losses, judged = torch.zeros_like(temperatures), 0
+        size = batch_size(self.held_x)
+        for xs, ys in zip(self.held_x.split(size), self.held_y.split(size), strict=True):
+            scores = predict(xs)
+            told = torch.stack([scores.amax(1), scores.gather(1, ys.unsqueeze(1))[:, 0]])
+            finite = told.isfinite().all(0)  # no temperature is good for other samples, and their loss would hide all
+            losses += task.losses(scores[finite], ys[finite], temperatures)
+            judged += int(finite.sum())
+        return {"n": judged, "losses": losses}
 
     def regression(self) -> LocalRegression:
         """The linear problem as it was prepared. No question asks for it: it is for looking on in simulations."""

@@ -55,8 +55,8 @@ def loss(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 def finite(scores: Tensor) -> Tensor:
-    """These scores; refused if some are not finite, because an answer would be made up."""
-    if bad := int((~scores.isfinite().all(1)).sum()):
+    """These scores; refused if the highest of some sample is not finite, because an answer would be made up."""
+    if bad := int((~scores.amax(1).isfinite()).sum()):
         raise FedtctError(
             f"the model has no finite scores for {bad} of {len(scores)} samples: their values are far beyond the "
             "silos' (mend or drop them), or training diverged (lower its lr)"

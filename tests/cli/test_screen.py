@@ -11,7 +11,6 @@ from fedtct.cli import main
 from fedtct.cli import screen as module
 from fedtct.cli.screen import Screen
 from fedtct.history import Row
-from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
 
 SMALL = ["--limit", "100", "--silos", "3", "--split", "iid", "--method", "fedavg", "--rounds", "3"]
@@ -36,7 +35,7 @@ def test_lines_tell_the_round_that_is_asked_and_how_long_the_rest_takes(
 ) -> None:
     now = 0.0
     monkeypatch.setattr(module.time, "monotonic", lambda: now)
-    lines = Screen().watch("fedavg", RunConfig())
+    lines = Screen().watch("fedavg")
     lines.begin("stage1", 4, 0)
     for number in range(3):  # a row is complete after the replies of the round that follows it
         now += 20
@@ -59,7 +58,7 @@ def test_bars_fit_the_terminal_and_tell_the_stage_and_the_time_that_is_left(
     for name, value in {"COLUMNS": str(width), "FORCE_COLOR": "1", "TERM": "xterm"}.items():
         monkeypatch.setenv(name, value)
     screen = Screen()
-    bars = screen.watch("12/24 fedavg-last-layer dirichlet:0.1 seed 1", RunConfig())
+    bars = screen.watch("12/24 fedavg-last-layer dirichlet:0.1 seed 1")
     bars.begin("stage1", 100, 0)
     bars.record(Row("stage1", 100, **{f"{of}_{ratings}": 0.987 for of in ("test", "holdout", "train")}))  # type: ignore[arg-type]
     shown = Console(width=width, force_terminal=False)

@@ -52,6 +52,39 @@ def test_without_held_out_samples_probabilities_are_not_calibrated(name):
     assert torch.equal(p.argmax(1), model.predict(PARTS[0][0]))
 
 
+def test_a_held_out_sample_without_finite_scores_does_not_decide():
+    parts, others = silos(0.4), silos(0.4)
+    parts[0].held_x[0] = 3e38 * torch.tensor([1.0, -1.0, 1.0, -1.0])
+    others[0].held_x, others[0].held_y = others[0].held_x[1:], others[0].held_y[1:]
+    assert TRAIN.fit(parts).model.temperature == TRAIN.fit(others).model.temperature
+
+
+def test_a_model_may_rule_classes_out():
+    class Ruled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = torch.nn.Linear(4, 4)
+            self.register_buffer("mask", torch.tensor([0.0, 0.0, 0.0, -torch.inf]))
+
+        def forward(self, x):
+            return self.head(x) + self.mask
+
+    torch.manual_seed(0)
+    train, other = FedAvg(Ruled(), rounds=3), silos(0.4)
+    model = train.fit(silos(0.4)).model
+    x = PARTS[0][0]
+    assert model.calibrated
+    assert torch.equal(model.predict_proba(x).argmax(1), model.predict(x))
+    assert model.predict_proba(x)[:, 3].eq(0).all()
+    other[0].held_y[0] = 3  # ruled out: its loss is infinite at every temperature
+    assert train.fit(other).model.temperature == pytest.approx(model.temperature, rel=0.5)
+
+
+def test_a_model_without_finite_scores_is_not_calibrated():
+    with pytest.warns(UserWarning, match="diverged"):
+        assert not FedAvg("mlp", rounds=2, lr=1e30).fit(silos(0.4)).model.calibrated
+
+
 def test_numbers_have_no_probabilities():
     x = torch.randn(30, 4, generator=torch.Generator().manual_seed(0))
     model = FedAvg("linear", rounds=1).fit([Silo(x, x[:, 0], holdout=0.2)]).model

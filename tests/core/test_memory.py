@@ -1,16 +1,20 @@
 """What is kept in memory changes how long a run takes, never what it computes."""
 
+import shutil
 import tempfile
+import weakref
 
 import pytest
 import torch
 
 import fedtct
-from fedtct import memory
+from fedtct import agreement, memory
 from fedtct import silo as silo_module
 from fedtct.least_squares import closed_form
 from fedtct.memory import free_bytes
 from fedtct.tangent import features as features_module
+from fedtct.tasks import UNNAMED
+from fedtct.training import evaluation
 
 
 def fit(digits_silos=4):
@@ -49,6 +53,15 @@ def test_features_in_a_file_give_the_same_bits(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []  # nothing is left behind
 
 
+def test_features_that_fit_neither_memory_nor_the_disk_are_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "ROOMY", 0.0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=1000))
+    with pytest.raises(fedtct.FedtctError, match=rf"do not fit the memory .* nor {tmp_path} .* set TMPDIR"):
+        fit()
+
+
 def test_a_silo_without_room_for_its_gram_matrix_learns_the_same(monkeypatch):
     _, scores = fit()
     monkeypatch.setattr(closed_form, "GRAM_SHARE", 0.0)
@@ -69,3 +82,60 @@ def test_all_coordinates_of_a_small_network():
 
 def test_there_is_memory_left():
     assert free_bytes(torch.device("cpu")) > 10**8
+
+
+@pytest.mark.parametrize("names", memory.CONTAINER_FILES, ids=["cgroups 2", "cgroups 1"])
+def test_a_container_has_no_more_than_its_limit(monkeypatch, tmp_path, names):
+    limit, use, statistics, cached = names
+    monkeypatch.setattr(memory, "CONTAINER", tmp_path)
+    (tmp_path / "memory").mkdir()
+    (tmp_path / limit).write_text("5000000\n")
+    (tmp_path / use).write_text("3000000\n")
+    (tmp_path / statistics).write_text(f"anon 7\n{cached} 1000000\n")
+    assert free_bytes(torch.device("cpu")) == 3_000_000
+    (tmp_path / limit).write_text("max\n")
+    assert free_bytes(torch.device("cpu")) > 10**8
+
+
+def test_where_nobody_tells_how_much_memory_is_left_some_is_assumed(monkeypatch):
+    def nowhere(*args, **more):
+        raise FileNotFoundError
+
+    monkeypatch.setattr("builtins.open", nowhere)
+    assert free_bytes(torch.device("cpu")) > 10**8
+    monkeypatch.delattr("os.sysconf")
+    assert free_bytes(torch.device("cpu")) == memory.UNTOLD
+
+
+def test_statistics_of_pixels_take_little_memory_however_many_there_are(monkeypatch):
+    widen, wide = torch.Tensor.long, weakref.WeakSet()
+
+    def watched(pixels):
+        assert len(wide) < 2  # the one before goes when this one comes
+        wide.add(widened := widen(pixels))
+        return widened
+
+    x = torch.randint(256, (13_000, 3, 2, 1), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    y = torch.zeros(len(x), dtype=torch.long)
+    monkeypatch.setattr(agreement, "PIXELS_AT_ONCE", 6 * 4096)
+    monkeypatch.setattr(torch.Tensor, "long", watched)
+    told = agreement.describe(x, y, y[:0], "silo")
+    monkeypatch.undo()
+    pixels = x.transpose(0, 1).flatten(1).long()
+    assert told["pixels"] == pixels.shape[1]
+    assert torch.equal(told["sum"], pixels.sum(1))
+    assert torch.equal(told["square_sum"], pixels.square().sum(1))
+
+
+def test_large_samples_are_rated_few_at_a_time(monkeypatch):
+    monkeypatch.setattr(evaluation, "NUMBERS", 100)
+    seen = []
+
+    def predict(x):
+        seen.append(len(x))
+        return x[:, :2]
+
+    x, y = torch.ones(7, 30), torch.ones(7, dtype=torch.long)
+    evaluation.evaluate(predict, x, y, UNNAMED.score)
+    evaluation.evaluate(predict, torch.ones(2, 1000), y[:2], UNNAMED.score)
+    assert seen == [3, 3, 1, 1, 1]

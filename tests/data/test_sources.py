@@ -1,5 +1,6 @@
 """Silos' own files: the same table gives the same samples whatever it is kept in, and what is wrong is said."""
 
+import zlib
 from decimal import Decimal
 
 import numpy as np
@@ -130,6 +131,22 @@ def test_images_in_folders_are_classes(tmp_path):
     (tmp_path / "a" / "dog" / "9.png").write_text("woof")
     with pytest.raises(FedtctError, match=r"9\.png cannot be read as an image"):
         read_samples(tmp_path / "a")
+
+
+@pytest.mark.parametrize("kind", ["a header that is cut", "a size that cannot be"])
+def test_a_damaged_image_is_named(tmp_path, kind):
+    (tmp_path / "cat").mkdir()
+    file = tmp_path / "cat" / ("1.bmp" if "size" in kind else "1.png")
+    Image.fromarray(np.zeros((8, 6, 3), np.uint8)).save(file)
+    data = bytearray(file.read_bytes())
+    if "header" in kind:
+        data[8:12] = (5).to_bytes(4, "big")
+        data[21:25] = zlib.crc32(data[12:21]).to_bytes(4, "big")
+    else:
+        data[18:26] = (10**6).to_bytes(4, "little") * 2
+    file.write_bytes(data)
+    with pytest.raises(FedtctError, match=rf"{file.name} cannot be read as an image"):
+        read_samples(tmp_path)
 
 
 def column(values, task="auto", folder=None):

@@ -101,6 +101,14 @@ def test_runs_that_are_long_gone_are_removed_and_a_run_that_ends_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
+def test_files_of_another_run_may_vanish_as_they_are_counted(tmp_path):
+    RunCache(tmp_path, "other", LIMIT).keep_features({"z": torch.zeros(8)}, {})
+    (tmp_path / "other" / "memory-3.safetensors").symlink_to(tmp_path / "gone")  # listed, but not there
+    cache = RunCache(tmp_path, "run", LIMIT)
+    cache.keep_features({"z": torch.ones(8)}, {})
+    assert torch.equal(cache.features()[0]["z"], torch.ones(8))
+
+
 def test_a_disk_that_is_full_is_told_of_in_words(tmp_path, monkeypatch):
     def full(tensors, file, metadata):
         file.touch()

@@ -64,7 +64,8 @@ def test_dry_run_prints_a_table_and_starts_nothing(tmp_path, capsys):
     assert "train           7  up" in told
     assert "s float64[231], t float64[21×10]" in told
     assert "and their sum in each class" in told
-    assert main(["deploy", "run", str(app), "--dry-run", "--shape", "large"]) == 2
+    for wrong in (["--shape", "large"], ["--shape", "1,-8,8"], ["--shape", ""], ["--classes", "-1"]):
+        assert main(["deploy", "run", str(app), "--dry-run", *wrong]) == 2
 
 
 def test_a_dry_run_takes_data_such_as_silos_have(tmp_path, capsys):

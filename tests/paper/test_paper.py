@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
+import fedtct
 from fedtct.cli.paper import parts
 from fedtct.errors import FedtctError
 from fedtct.paper import runner as module
@@ -20,6 +21,7 @@ from fedtct.paper.results import Result, Results
 from fedtct.paper.runner import OutOfTime, Runner
 from fedtct.paper.tables import TITLES, cells
 from fedtct.report.style import COLOURS
+from fedtct.runs.environment import git_commit
 from fedtct.runs.folder import RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +37,7 @@ def all_runs():
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     folder = tmp_path_factory.mktemp("paper")
-    runner = Runner(folder / "state", folder / "results", scale="tiny", commit="test")
+    runner = Runner(folder / "state", folder / "results", scale="tiny")
     runner.run(all_runs())
     return folder, runner
 
@@ -111,7 +113,7 @@ def test_every_run_has_a_result(done):
     for run in all_runs():
         record = json.loads(runner.result(run).read_text())
         assert record["run"] == run.name
-        assert record["commit"] == "test"
+        assert record["commit"] == git_commit(Path(fedtct.__file__))
         assert record["rows"]
         assert record["top1_percent"] is not None or "refused" in record
 
@@ -134,7 +136,7 @@ def test_one_set_of_features_serves_all_ways_of_stage_2(done):
     folder, runner = done
     network = Train("cifar10", "resnet18-bn", "random", "classes:2", "fedavg")
     run = Tangent(network, steps=100)
-    alone = Runner(folder / "alone", folder / "alone-results", scale="tiny", commit="test")
+    alone = Runner(folder / "alone", folder / "alone-results", scale="tiny")
     alone.run([run])
 
     def metrics(which):
@@ -158,7 +160,7 @@ def test_weights_to_retrain_are_found_though_the_model_was_left_elsewhere(done, 
     shutil.copytree(folder / "state", tmp_path / "state")
     for path in (tmp_path / "state").iterdir():
         shutil.rmtree(path if run.name in path.name else path / "model", ignore_errors=True)
-    again = Runner(tmp_path / "state", tmp_path / "results", scale="tiny", commit="test")
+    again = Runner(tmp_path / "state", tmp_path / "results", scale="tiny")
     again.run([run])
     first, second = (json.loads(r.result(run).read_text())["top1_percent"] for r in (runner, again))
     assert first == second
@@ -212,7 +214,7 @@ def test_out_of_time_after_every_round_is_as_never_stopped(tmp_path, done):
 )
 def test_how_a_rate_was_chosen_is_told(option, recorded, label, tmp_path):
     run = Train("fashion-mnist", "simple-cnn", "random", "classes:2", "fedavg")
-    runner = Runner(tmp_path / "s", tmp_path / "r", scale="tiny", commit="test", **option)
+    runner = Runner(tmp_path / "s", tmp_path / "r", scale="tiny", **option)
     runner.run([run])
     record = json.loads(runner.result(run).read_text())
     assert recorded.items() <= record.items()
@@ -223,23 +225,23 @@ def test_how_a_rate_was_chosen_is_told(option, recorded, label, tmp_path):
 
 def test_a_given_rate_is_not_taken_where_there_is_no_choice(tmp_path):
     run = Train("fashion-mnist", "simple-cnn", "random", "classes:2", "fedavg", rates=(0.01,))
-    runner = Runner(tmp_path / "s", tmp_path / "r", scale="tiny", commit="test", lr=0.03)
+    runner = Runner(tmp_path / "s", tmp_path / "r", scale="tiny", lr=0.03)
     runner.run([run])
     assert json.loads(runner.result(run).read_text())["config"]["lr"] == 0.01
 
 
 def test_runs_with_other_settings_are_not_gone_on_with(tmp_path, monkeypatch):
     run = Train("fashion-mnist", "simple-cnn", "random", "classes:2", "fedavg", rates=(0.01,))
-    Runner(tmp_path / "s", tmp_path / "r", scale="tiny", commit="test").run([run])
+    Runner(tmp_path / "s", tmp_path / "r", scale="tiny").run([run])
     monkeypatch.setattr(module, "HOLDOUT", 0.2)
     with pytest.raises(FedtctError, match="is a run with another holdout: remove it, or give another --state"):
-        Runner(tmp_path / "s", tmp_path / "other", scale="tiny", commit="test").run([run])
+        Runner(tmp_path / "s", tmp_path / "other", scale="tiny").run([run])
 
 
 def test_a_rate_that_was_given_finds_no_weights_of_another(tmp_path):
     run = Tangent(Train("fashion-mnist", "simple-cnn", "random", "classes:2", "fedavg"))
     for number, lr in enumerate((0.03, 0.01)):
-        runner = Runner(tmp_path / "s", tmp_path / f"{number}", scale="tiny", commit="test", lr=lr)
+        runner = Runner(tmp_path / "s", tmp_path / f"{number}", scale="tiny", lr=lr)
         runner.run([run])
         assert json.loads(runner.result(run).read_text())["config"]["lr"] == lr
 

@@ -24,7 +24,7 @@ FEDAVG = train(FASHION, "classes:2", rates=(0.1,))
 
 @pytest.fixture
 def runner(tmp_path):
-    return Runner(tmp_path / "state", tmp_path / "results", scale="tiny", commit="test")
+    return Runner(tmp_path / "state", tmp_path / "results", scale="tiny")
 
 
 def record(runner, run):
@@ -48,7 +48,7 @@ def test_features_of_random_weights_take_no_training(runner):
 
 
 def test_tct_without_a_rate_that_lasts_has_no_number_and_stops_no_other_run(tmp_path):
-    runner = Runner(tmp_path / "state", tmp_path / "results", scale="tiny", commit="test", lr=1e30)
+    runner = Runner(tmp_path / "state", tmp_path / "results", scale="tiny", lr=1e30)
     network = train(FASHION, "classes:2")
     runs = [Tangent(network), Tangent(network, steps=100)]
     with pytest.warns(UserWarning, match="diverged"):

@@ -41,7 +41,7 @@ def computed(monkeypatch):
 
 def results_of(folder, runs, *scales):
     for scale in scales:
-        runner = Runner(folder / "state", folder / "results", scale=scale, commit="test")
+        runner = Runner(folder / "state", folder / "results", scale=scale)
         runner.run(runs)
     return runner, {run: json.loads(runner.result(run).read_text()) for run in runs}
 

@@ -145,6 +145,7 @@ def long_names(compared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         for number, silo in enumerate(found["silos"]):
             silo["name"], silo["counts"] = LONG.format(number), [1 + k % 7 for k in range(classes)]
         found["class_names"] = [f"chronic obstructive pulmonary disease, type {k}" for k in range(classes)]
+        found["class_names"][0] = "@0"  # which elsewhere stands for a colour
         split.write_text(json.dumps(found))
         confusion = [[9 if i == j else (i * j) % 3 for j in range(classes)] for i in range(classes)]
         table.write_text(json.dumps({"confusion": confusion, "tested": True}))
@@ -168,6 +169,7 @@ def test_long_names_and_many_classes_leave_room_for_the_charts(
     assert min(shares) > 0.3
     assert visit.page.locator(".chart text tspan[style*=bold]").count() == 0, "a name was taken for HTML"
     assert visit.page.locator(".chart text:has-text('St. B')").count() > 0
+    assert visit.page.locator(".chart text:has-text('@0')").count() > 0
     assert visit.complaints == []
 
 

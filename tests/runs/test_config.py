@@ -124,6 +124,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"rounds": "1,2,3"}, "two numbers"),
     ({"rounds": ()}, "two numbers"),
     ({"rounds": "many"}, "rounds must be whole numbers, it is 'many'"),
+    ({"stage2_lr": [1, 2]}, r"stage2_lr must be a number or a word, it is \[1, 2\]"),
     ({"method": "fedavg", "rounds": (20, 20)}, "one number, not 20,20"),
     ({"method": "fedavg", "rounds": -1}, "negative"),
     ({"rounds": "5,0"}, "at least 1"),

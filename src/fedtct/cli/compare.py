@@ -76,7 +76,7 @@ def carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool
 
     def watch(name: str, config: RunConfig) -> Watcher:
         seed = f" seed {config.seed}" if several else ""
-        return screen.watch(f"{numbers[name]}/{len(numbers)} {config.method} {config.split}{seed}", config)
+        return screen.watch(f"{numbers[name]}/{len(numbers)} {config.method} {config.split}{seed}")
 
     were_over = plan.finished(path)
     with stoppable(screen, path, resuming("fedtct compare", path)), screen:

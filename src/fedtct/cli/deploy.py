@@ -154,7 +154,7 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only print what would leave a silo")] = False,
     like: Annotated[Path | None, typer.Option(help="for --dry-run: data such as silos have", metavar="FILE")] = None,
     shape: Annotated[str, typer.Option(help="for --dry-run: the shape of a sample", metavar="C,H,W")] = "1,28,28",
-    classes: Annotated[int, typer.Option(help="for --dry-run: how many classes", metavar="N")] = 10,
+    classes: Annotated[int, typer.Option(help="for --dry-run: how many classes", metavar="N", min=2)] = 10,
 ) -> None:
     """Start a run on the server, or print what it would send.
 
@@ -185,7 +185,7 @@ def run(
     again = resuming(shlex.join(["fedtct", "deploy", "run", str(app), "--server", str(server)]), folder)
     with stoppable(screen, None, again), processes.as_ctrl_c(), screen:
         screen.wait("waiting for the server and its silos")
-        watcher = screen.watch(config.method, config)
+        watcher = screen.watch(config.method)
         code = processes.follow(command, server / "flwr", screen.say, watcher)
     if code:
         if (folder / CONFIG).is_file():
@@ -204,8 +204,10 @@ def _dry_run(app: Path, like: Path | None, shape: str, classes: int) -> None:
     config, settings = read_run(app / RUN)
     try:
         sizes = tuple(map(int, shape.split(",")))
-    except ValueError as error:
-        raise FedtctError(f"shape must be whole numbers such as 3,32,32, not '{shape}'") from error
+    except ValueError:
+        sizes = ()
+    if min(sizes, default=0) < 1:
+        raise FedtctError(f"shape must be whole numbers from 1 on, such as 3,32,32, not '{shape}'")
     x, y = some_of(like, config) if like else made_up(sizes, classes)
     num_classes = settings.num_classes or None if like else classes
     with importable(app):  # a model of one's own is there
@@ -254,13 +256,12 @@ def up(
     with screen:
         from fedtct.deploy.demo import prepare_demo, run_demo
         from fedtct.deploy.processes import as_ctrl_c
-        from fedtct.runs.config import RunConfig
         from fedtct.runs.places import free_folder
 
         folder = resume or free_folder(out or next_free(Path("runs/deploy-demo")))
         if resume is None:
             prepare_demo(folder, local, rounds)
-        watcher = screen.watch("tct", RunConfig())
+        watcher = screen.watch("tct")
         with stoppable(screen, folder, resuming("fedtct deploy up", folder)), as_ctrl_c():
             run = run_demo(folder, screen.say, watcher)
     _print_result(run)

@@ -127,7 +127,7 @@ def _counting(screen: Screen, runner: Runner, wanted: list[Run]) -> Watch:
         done = sum(runner.result(run).is_file() for run in several)
         short = name.removesuffix(f"-{runner.tag}")
         short = short if len(short) < 42 else f"{short[:13]}…{short[-26:]}"  # bars need room
-        return screen.watch(f"{done}/{len(several)} done  {short}", config)
+        return screen.watch(f"{done}/{len(several)} done  {short}")
 
     return watch
 

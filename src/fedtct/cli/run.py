@@ -70,7 +70,7 @@ def run(
         chosen = RunConfig.of(**given)
         warn_of_unread([chosen], settings)
         path = out or next_free(default_folder(chosen))
-        _execute(_folders(engine).create(path, chosen, screen.watch(chosen.method, chosen)), screen, json, engine)
+        _execute(_folders(engine).create(path, chosen, screen.watch(chosen.method)), screen, json, engine)
 
 
 def default_folder(config: RunConfig) -> Path:
@@ -90,7 +90,7 @@ def _resume(path: Path, given: dict[str, Any], screen: Screen, json: bool, engin
     folder = _folders(engine).resume(path, given)
     if folder.finished:
         screen.say(f"{path} is finished already")
-    folder.watcher = screen.watch(folder.config.method, folder.config)
+    folder.watcher = screen.watch(folder.config.method)
     _execute(folder, screen, json, engine)
 
 
@@ -139,7 +139,7 @@ def _carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: boo
 
     were_over = plan.finished(path)
     with stoppable(screen, path, resuming("fedtct run", path)), screen:
-        choice = choose(plan, path, resume=resume, watch=screen.watch, look=look_at_run)
+        choice = choose(plan, path, resume=resume, watch=lambda name, _: screen.watch(name), look=look_at_run)
         screen.wait("writing the report")
         with needed_unless(were_over, screen):
             report_on(list(choice.runs.values()), path)

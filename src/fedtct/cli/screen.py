@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from fedtct.runs.config import RunConfig
 from fedtct.runs.watcher import Watcher
 
 if TYPE_CHECKING:
@@ -120,7 +119,7 @@ class Screen:
 
         return tell
 
-    def watch(self, name: str, config: RunConfig) -> Watcher:
+    def watch(self, name: str) -> Watcher:
         """Someone who shows a run here; of the run before, a line is left."""
         if rated := [task for task in self.bars.tasks if task.fields["accuracy"]]:
             self.say(f"{rated[-1].fields['title']}  {rated[-1].fields['accuracy']}")

@@ -128,8 +128,8 @@ def _read_csv(path: Path) -> pd.DataFrame:
             f"{path}: rows have more fields than the first line has names: name every column, end no row with a "
             "separator, and where numbers have decimal commas put semicolons between columns"
         )
-    names = pd.read_csv(path, **how, header=None, nrows=1, dtype=str, keep_default_na=False).loc[0].tolist()
-    if twice := [name for name in names if name and names.count(name) > 1]:
+    names = pd.read_csv(path, **how, header=None, nrows=1, dtype=str, keep_default_na=False).loc[0]
+    if twice := names[names.duplicated() & (names != "")].tolist():
         raise FedtctError(f"{path}: there are several columns called '{twice[0]}': rename or drop all but one")
     table = _without_row_numbers(table)
     return _with_decimal_commas(table) if separator == ";" else table
@@ -168,8 +168,6 @@ def load_npz(path: Path, *names: str) -> list[Any]:
 
 def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]]:
     """Images of a folder and of its folders as pixels (N, C, H, W), and their files, in order of their names."""
-    from PIL import Image, ImageOps, UnidentifiedImageError
-
     if max(size, default=0) > LARGEST_SIDE:
         raise FedtctError(f"image_size must be at most {LARGEST_SIDE},{LARGEST_SIDE}")
     files = [file for file in sorted(folder.rglob("*")) if file.suffix.lower() in IMAGES and file.name[0] != "."]
@@ -178,23 +176,32 @@ def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]
     pixels = []
     for file in files:
         try:
-            with Image.open(file) as image:
-                if image.mode[0] in "IF":  # PIL would cut at 255 what is beyond it
-                    raise FedtctError(
-                        f"{file} has pixels of more than 8 bits ({image.mode}): save images with 8 bits, scaled as "
-                        "they should be seen, or give arrays of real numbers (.npz)"
-                    )
-                upright = ImageOps.exif_transpose(image)  # a camera that was turned writes so beside the pixels
-                picture = upright.convert("L" if image.mode in ("1", "L") else "RGB")
-                picture = picture.resize((size[1], size[0])) if size else picture
-                pixels.append(np.atleast_3d(np.asarray(picture)).transpose(2, 0, 1))
-        except (OSError, UnidentifiedImageError) as error:
+            pixels.append(_read_image(file, size))
+        except FedtctError:
+            raise
+        except Exception as error:  # PIL has many, some of them Python's own, for a damaged file
             raise FedtctError(f"{file} cannot be read as an image", error) from error
         if pixels[-1].shape != pixels[0].shape:
             alike = pixels[-1].shape[0] == pixels[0].shape[0]
             todo = "set image_size" if alike else "save all of them in grey, or all in colour"
             raise FedtctError(f"{file} has shape {pixels[-1].shape}, others {pixels[0].shape}: {todo}")
     return np.stack(pixels), files
+
+
+def _read_image(file: Path, size: Sequence[int]) -> Any:
+    """The pixels of one image, (C, H, W): grey or in colour."""
+    from PIL import Image, ImageOps
+
+    with Image.open(file) as image:
+        if image.mode[0] in "IF":  # PIL would cut at 255 what is beyond it
+            raise FedtctError(
+                f"{file} has pixels of more than 8 bits ({image.mode}): save images with 8 bits, scaled as they should "
+                "be seen, or give arrays of real numbers (.npz)"
+            )
+        upright = ImageOps.exif_transpose(image)  # a camera that was turned writes so beside the pixels
+        picture = upright.convert("L" if image.mode in ("1", "L") else "RGB")
+        picture = picture.resize((size[1], size[0])) if size else picture
+        return np.atleast_3d(np.asarray(picture)).transpose(2, 0, 1)
 
 
 def _numbers_or_names(values: Sequence[Any], task: str, whose: str) -> Any:

@@ -8,6 +8,7 @@ is a column for each category, a missing value counts as the mean and has a colu
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, time, timedelta
@@ -46,11 +47,12 @@ def as_table(frame: pd.DataFrame, whose: str) -> pd.DataFrame:
     if not len(frame.columns):
         raise FedtctError(f"{whose}: the table has no columns to learn from")
     names = [str(name) for name in frame.columns]
-    if twice := {name for name in names if names.count(name) > 1}:
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise FedtctError(f"{whose}: there are several columns called '{min(twice)}'")
-    columns = [_column(frame.iloc[:, place], name, whose) for place, name in enumerate(names)]
-    parts = {name: pd.Series(values, dtype=values.dtype) for name, values in zip(names, columns, strict=True)}
-    return pd.DataFrame(parts, index=range(len(frame)))
+    columns = [_column(values, name, whose) for name, (_, values) in zip(names, frame.items(), strict=True)]
+    # Of texts pandas would make a kind of its own.
+    parts = [pd.Series(values, dtype=object) if values.dtype == object else values for values in columns]
+    return pd.DataFrame(dict(zip(names, parts, strict=True)), index=range(len(frame)))
 
 
 def from_matrix(x: NDArray[Any], columns: Sequence[str] | None = None) -> pd.DataFrame:
@@ -79,6 +81,8 @@ def _column(values: pd.Series[Any], name: str, whose: str) -> NDArray[Any]:
     import pandas as pd
 
     kind = values.dtype
+    if isinstance(kind, np.dtype) and kind.kind in "biuf":
+        return _finite(values.to_numpy(np.float64, copy=True), name, whose)
     missing = values.isna().to_numpy(bool)
     plain = [value for value, gone in zip(values.tolist(), missing, strict=True) if not gone]
     times = kind.kind == "O" and any(isinstance(value, TIMES) for value in plain)
@@ -88,12 +92,17 @@ def _column(values: pd.Series[Any], name: str, whose: str) -> NDArray[Any]:
     if pd.api.types.is_numeric_dtype(kind) or all(isinstance(value, NUMBERS) for value in plain):
         result = np.full(len(values), np.nan)
         result[~missing] = np.array(plain, np.float64)
-        if (np.abs(result[~missing]) > LARGEST).any():
-            raise FedtctError(f"{whose}: column '{name}' holds infinite or huge values: mend or drop these rows")
-        return result
+        return _finite(result, name, whose)
     texts = np.full(len(values), None, object)
     texts[~missing] = [str(value) for value in plain]
     return texts
+
+
+def _finite(numbers: NDArray[np.float64], name: str, whose: str) -> NDArray[np.float64]:
+    """These numbers, some of which may be missing."""
+    if (np.abs(numbers) > LARGEST).any():
+        raise FedtctError(f"{whose}: column '{name}' holds infinite or huge values: mend or drop these rows")
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -210,11 +219,14 @@ class TableCode:
         """A table's rows as numbers; columns that the silos did not have are left out."""
         if not is_table(x):
             x = self._as_frame(np.asarray(x), whose)
-        names = [str(name) for name in x.columns]
-        if lacking := [column.name for column in self.columns if column.name not in names]:
+        places: dict[str, int] = {}
+        for place, name in enumerate(x.columns):
+            places.setdefault(str(name), place)
+        if lacking := [column.name for column in self.columns if column.name not in places]:
             raise FedtctError(f"{whose} has no column '{lacking[0]}', which the silos learn from")
-        x = as_table(x.iloc[:, [names.index(column.name) for column in self.columns]], whose)
-        parts = [column.encode(x[column.name].to_numpy(), whose) for column in self.columns]
+        x = as_table(x.iloc[:, [places[column.name] for column in self.columns]], whose)
+        values = (column.to_numpy() for _, column in x.items())
+        parts = [column.encode(own, whose) for column, own in zip(self.columns, values, strict=True)]
         return torch.from_numpy(np.concatenate(parts, 1)).float()
 
     def _as_frame(self, x: NDArray[Any], whose: str) -> pd.DataFrame:
@@ -240,7 +252,7 @@ class TableCode:
 
 def describe_table(table: pd.DataFrame, whose: str) -> list[dict[str, Any]]:
     """What a silo tells about its table, as plain values."""
-    return [asdict(Facts.of(str(name), table[name].to_numpy(), whose)) for name in table.columns]
+    return [asdict(Facts.of(str(name), column.to_numpy(), whose)) for name, column in table.items()]
 
 
 def agree_on_table(told: Mapping[str, list[dict[str, Any]]]) -> TableCode:

@@ -4,10 +4,12 @@ Files are safetensors with a checksum, replaced whole. What cannot be read, or i
 there, and is built again.
 """
 
+import os
 import shutil
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -134,8 +136,18 @@ def _checksum(tensors: Mapping[str, Tensor], which: Mapping[str, str]) -> str:
 
 
 def _touched(folder: Path) -> float:
-    return max((file.stat().st_mtime for file in folder.rglob("*")), default=folder.stat().st_mtime)
+    with suppress(FileNotFoundError):
+        return max((file.st_mtime for file in _files(folder)), default=folder.stat().st_mtime)
+    return 0.0
 
 
 def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    return sum(file.st_size for file in _files(folder))
+
+
+def _files(folder: Path) -> Iterator[os.stat_result]:
+    """All files in a folder; a process that answers for another run may be replacing and removing some."""
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                yield os.stat(Path(where, name))

@@ -15,12 +15,15 @@ from fedtct.models import NetworkSpec
 from fedtct.silo import Message, Silo
 from fedtct.training.graphs import GraphTrainer
 
+AFTER_TRAINING = ("moments", "sums")  # questions with which stage 2 begins, which needs much memory for features
+BF16_FROM = (8, 0)  # of a GPU's capabilities: earlier ones work bf16 out step by step, slower than float32
+
 
 class LocalFederation(Federation):
     """Silos of this process, on one device. Pairs (x, y) and torch Datasets are taken as silos, too.
 
     On a GPU they train side by side. ``precision`` is that of networks, trained and rated: "fp32", "bf16", or "auto"
-    for bf16 on a GPU.
+    for bf16 on a GPU that computes in it.
     """
 
     def __init__(self, silos: Sequence[Any], device: torch.device | str = "auto", *, precision: str = "auto") -> None:
@@ -58,6 +61,8 @@ class LocalFederation(Federation):
         message = {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in message.items()}
         if question == "train" and self.trainer is not None:
             return self._train_side_by_side(self.trainer, message)
+        if question in AFTER_TRAINING and self.trainer is not None:
+            self.trainer.release()
         replies = []
         for silo in self.silos:
             replies.append(silo.answer(question, message))
@@ -138,7 +143,8 @@ def pick_device(device: torch.device | str) -> torch.device:
 
 def pick_precision(precision: str, device: torch.device) -> torch.dtype | None:
     """The precision that forward passes are cast to; none for that of the weights."""
-    known = {"auto": torch.bfloat16 if device.type == "cuda" else None, "fp32": None, "bf16": torch.bfloat16}
-    if precision not in known:
-        raise FedtctError(f"unknown precision '{precision}'. Known: {', '.join(known)}")
-    return known[precision]
+    if precision not in ("auto", "fp32", "bf16"):
+        raise FedtctError(f"unknown precision '{precision}'. Known: auto, fp32, bf16")
+    if precision == "auto" and (device.type != "cuda" or torch.cuda.get_device_capability(device) < BF16_FROM):
+        return None
+    return None if precision == "fp32" else torch.bfloat16

@@ -50,6 +50,3 @@ class ChebyshevSeries:
         left = coefficients.abs().flip(1).cumsum(1).flip(1)
         needed = (left > TOLERANCE * values.abs().amax(1, keepdim=True)).any(2).any(0)
         self.s, self.t = coefficients[:, : 1 + int(needed.nonzero().max())]
-
-    def __len__(self) -> int:
-        return len(self.s)

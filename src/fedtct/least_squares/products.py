@@ -74,7 +74,8 @@ def _kernel_works(device: torch.device) -> bool:
 def _multiply(z: Tensor, b: Tensor, *, transposed: bool) -> Tensor:
     from fedtct.least_squares.products_triton import multiply
 
-    return multiply(z, b, transposed=transposed)
+    with torch.cuda.device_of(z):  # kernels go to the GPU that torch works on, wherever their arrays are
+        return multiply(z, b, transposed=transposed)
 
 
 def _rows(z: Tensor, dtype: torch.dtype, blocks: int = 1) -> int:

@@ -96,7 +96,6 @@ class Runner:
         minutes: float = float("inf"),
         scale: str = "full",
         seed: int = 0,
-        commit: str | None = None,
         imagenet: str = "",
         grid_rounds: int = 0,
         lr: float = 0.0,
@@ -104,7 +103,7 @@ class Runner:
     ) -> None:
         if scale not in SCALES:
             raise FedtctError(f"unknown scale '{scale}'. Known: {', '.join(SCALES)}")
-        self.state, self.results, self.scale, self.seed, self.commit = state, results, SCALES[scale], seed, commit
+        self.state, self.results, self.scale, self.seed = state, results, SCALES[scale], seed
         self.imagenet, self.lr, self.watch = imagenet, lr, watch
         if grid_rounds:
             self.scale = replace(self.scale, grid=grid_rounds)
@@ -298,12 +297,12 @@ class Runner:
             if first is not None:
                 rows = [row for row in read_rows(first) if row.stage != "stage2"]
                 for name in ("stage1", "convexify"):
-                    shutil.copy(first / "checkpoints" / f"{name}.safetensors", half / "checkpoints")
+                    shutil.copy(first / CHECKPOINTS / f"{name}.safetensors", half / CHECKPOINTS)
             else:
                 rows = [row for row in read_rows(source) if row.round < rounds]
                 if rounds:
                     kept = read_checkpoint(source / KEPT.format(rounds), pick_device("cpu"))
-                    write_checkpoint(half / "checkpoints" / "stage1.safetensors", kept, len(rows))
+                    write_checkpoint(half / CHECKPOINTS / "stage1.safetensors", kept, len(rows))
             write_text(half / METRICS, "".join(map(to_line, rows)))
             half.rename(folder)
         return self._open(folder, config)
@@ -315,7 +314,6 @@ class Runner:
 
     def _open(self, folder: Path, config: RunConfig) -> PaperRun:
         run = _same(folder, config) if begun(folder) else PaperRun.create(folder, config)
-        assert isinstance(run, PaperRun)
         run.deadline = self.deadline
         if self.watch:
             run.watcher = self.watch(folder.name, config)
@@ -334,7 +332,7 @@ class Runner:
             "scale": self.scale.name,
             "top1_percent": None if rated is None or unanswered else round(100 * rated, 2),
             "config": config,
-            "commit": self.commit or sittings[-1].get("git_commit"),
+            "commit": sittings[-1].get("git_commit"),
             "environment": sittings,
             "seconds": round(sum(row.seconds for row in rows), 1),
             **extra,
@@ -357,7 +355,7 @@ def _new_half(folder: Path) -> Path:
     return half
 
 
-def _same(folder: Path, config: RunConfig) -> RunFolder:
+def _same(folder: Path, config: RunConfig) -> PaperRun:
     """The run in a folder, which must be the one that is wanted: what it lacks comes from these settings."""
     run = PaperRun.resume(folder)
     wanted = {name: value for name, value in asdict(config).items() if name != "init_weights"}  # it may lie elsewhere

@@ -340,6 +340,7 @@ def as_value(name: str, value: Any) -> Any:
     except (ValueError, TypeError, OverflowError):
         pass
     wanted = {"str": "text", "bool": "true or false", "int": "a whole number", "float": "a number"}
+    wanted |= {"float | str": "a number or a word"}
     raise FedtctError(f"{name} must be {wanted.get(str(kind), 'whole numbers')}, it is {value!r}")
 
 

@@ -102,8 +102,8 @@ class Judge:
         """A model's accuracy, or R², on samples such as each of these silos has, and on everybody's."""
         if self.held:
             chosen = [self.job.silos[k] for k in silos]
-            own = [model.score(on_cpu(silo.given("held_x")), on_cpu(silo.given("held_y"))) for silo in chosen]
-            everybody = model.score(on_cpu(self.x), on_cpu(self.y))
+            own = [model.score(silo.given("held_x"), silo.given("held_y")) for silo in chosen]
+            everybody = model.score(self.x, self.y)
         else:
             found, counts = table(model, self.x, self.y).double(), class_counts(self.job, self.spec)
             own, everybody = [recall(found, counts[k]) for k in silos], float(found.diagonal().sum() / found.sum())
@@ -120,11 +120,6 @@ def table(model: Classifier, x: Any, y: Any) -> Tensor:
     classes = model.spec.num_classes
     pairs = encode(model.spec, y) * (classes + 1) + predicted(model.scores(x))
     return pairs.bincount(minlength=classes * (classes + 1)).view(classes, classes + 1)
-
-
-def on_cpu(values: Any) -> Any:
-    """Samples or answers where models compare them."""
-    return values.cpu() if isinstance(values, Tensor) else values
 
 
 def recall(found: Tensor, mix: Tensor) -> float:

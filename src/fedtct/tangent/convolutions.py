@@ -79,4 +79,5 @@ def _convolve(x: Tensor, weight: Tensor, padding: tuple[int, int]) -> Tensor:
     from fedtct.tangent.convolutions_triton import convolve, split_images, split_weight
 
     rows, columns = weight.shape[2:]
-    return convolve(split_images(x), split_weight(weight), (rows, columns), padding)
+    with torch.cuda.device_of(x):  # kernels go to the GPU that torch works on, wherever their arrays are
+        return convolve(split_images(x), split_weight(weight), (rows, columns), padding)

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from fedtct.tasks import Score, add
 
-BATCH = 500
-GPU_BATCH = 5000
+BATCH, GPU_BATCH = 500, 5000  # samples that a network rates at a time
+NUMBERS = 2**24  # in them, at most: of large images what a network computes of so many would not fit
 
 
 @torch.no_grad()
@@ -18,5 +18,10 @@ def evaluate(
     """Score a prediction function on samples, a batch at a time; it is never asked about none."""
     if not len(y):
         return add([])
-    size = GPU_BATCH if x.is_cuda else BATCH
+    size = batch_size(x, GPU_BATCH if x.is_cuda else BATCH)
     return add([score(predict(xs), ys) for xs, ys in zip(x.split(size), y.split(size), strict=True)])
+
+
+def batch_size(x: Tensor, most: int = BATCH) -> int:
+    """How many of these samples to give a network at a time: fewer than ``most`` if they are large."""
+    return max(1, min(most, NUMBERS // max(1, x[:1].numel())))

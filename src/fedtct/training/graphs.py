@@ -37,6 +37,7 @@ class GraphTrainer:
     """Trains jobs side by side; what cannot be captured is trained step by step, with a warning that says so."""
 
     def __init__(self, spec: NetworkSpec, device: torch.device, precision: torch.dtype | None) -> None:
+        self.device = device
         self.build: Callable[[], Network] = lambda: spec.build(device, precision=precision, channels_last=True)
         self.silos: dict[int, _GraphedSilo] = {}
         self.losses: list[Loss] | None = None  # ways to compute the loss in a graph, the best first
@@ -47,16 +48,22 @@ class GraphTrainer:
         if self.losses is None:
             steps = sum(job.plan.steps(len(job.y)) for job in jobs)
             self.losses = [_compiled_loss(), batch_loss] if steps >= COMPILE_FROM else [batch_loss]
-        while self.losses:
-            try:
-                return self._side_by_side(jobs, self.losses[0])
-            except RuntimeError as error:
-                lost = "captured: training step by step" if self.losses.pop(0) is batch_loss else "compiled"
-                warnings.warn(f"the model's step cannot be {lost} ({str(error).splitlines()[0]})", stacklevel=2)
-                torch.cuda.synchronize()
-                self.silos = {}
+        with torch.cuda.device(self.device):  # which is waited for below, and need not be the one that torch works on
+            while self.losses:
+                try:
+                    return self._side_by_side(jobs, self.losses[0])
+                except RuntimeError as error:
+                    lost = "captured: training step by step" if self.losses.pop(0) is batch_loss else "compiled"
+                    warnings.warn(f"the model's step cannot be {lost} ({str(error).splitlines()[0]})", stacklevel=2)
+                    torch.cuda.synchronize()
+                    self.silos = {}
         plain = self.build()
         return [local_update(plain, job) for job in jobs]
+
+    def release(self) -> None:
+        """Give back what graphs hold: every silo's network and the activations of its steps."""
+        self.silos = {}
+        torch.cuda.empty_cache()
 
     def _side_by_side(self, jobs: list[Job], loss: Loss) -> list[Weights]:
         known = [job.index in self.silos and self.silos[job.index].fits(job) for job in jobs]
@@ -94,7 +101,7 @@ def _runs(sizes: list[int]) -> list[_Run]:
 
 
 class _GraphedSilo:
-    """One silo's network, buffers and captured steps: one for full batches, one for the last of an epoch."""
+    """One silo's network, what its steps read, and the captured steps: a graph for each run of an epoch's batches."""
 
     def __init__(self, network: Network, job: Job, loss: Loss, stream: torch.cuda.Stream) -> None:
         self.network, self.plan, self.x, self.y = network, job.plan, job.x, job.y
@@ -134,7 +141,7 @@ class _GraphedSilo:
             self.correction.copy_(self.network.to_memory(job.correction))
 
     def replays(self) -> Iterator[int]:
-        """Launch a step at a time, giving way to other silos in between."""
+        """Launch a graph at a time, giving way to other silos in between; of how many steps each is."""
         for _ in range(self.plan.epochs):
             for run in self.runs:
                 with torch.cuda.stream(self.stream):

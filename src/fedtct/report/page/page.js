@@ -32,7 +32,8 @@
     if (typeof value === "string") return value.startsWith("@") ? colour(value) : value;
     if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map(coloured);
     if (value === null || typeof value !== "object") return value;
-    const of = (key, inner) => (key === "customdata" ? plain(inner) : coloured(inner));
+    // Names are nobody's colours, whatever they begin with.
+    const of = (key, inner) => (key === "customdata" ? plain(inner) : key === "ticktext" ? inner : coloured(inner));
     return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, of(key, inner)]));
   };
 

@@ -71,16 +71,15 @@ def _charts(what: str, task: Task, curves: Sequence[Curve], shown: Rating, layou
         traces: list[Trace] = []
         for curve in curves:
             level = curve.silent and unit == "megabyte"
-            traces += (_level if level else _draw)(methods[curve.label], curve, measure, shown, farthest)
+            method = methods[curve.label]
+            traces += _level(method, curve, shown, farthest) if level else _draw(method, curve, shown, measure)
         last = max(curve.last.rounds for curve in curves) if unit == "round" else math.inf
         axis = rounds_axis(AXES[unit], last)
         charts.append(Chart(f"{what} by {unit}", traces, {"xaxis": axis} | layout))
     return charts
 
 
-def _draw(
-    method: Method, curve: Curve, measure: Callable[[Point], float], shown: Rating, farthest: float
-) -> list[Trace]:
+def _draw(method: Method, curve: Curve, shown: Rating, measure: Callable[[Point], float]) -> list[Trace]:
     """Lines of the stages, a band, rings where a stage begins, and the points that show values."""
     quiet = {"hoverinfo": "skip"}
     traces = []
@@ -88,13 +87,14 @@ def _draw(
         x, low, high = ([f(p) for p in curve.points] for f in (measure, lambda p: p.low, lambda p: p.high))
         band = {"mode": "lines", "line": {"width": 0}, "fill": "toself", "fillcolor": f"{colour(method)}/0.16"}
         traces.append(of(method, x=[*x, *x[::-1]], y=[*low, *high[::-1]], **band, **quiet))
-    for stage in curve.stages:
-        last = stage is curve.stages[-1] or stage == curve.stages[-1]
+    *earlier, final = curve.stages
+    for stage in (*earlier, final):
+        last = stage is final
         line = {"color": colour(method), "width": 2 if last else 1.5, "dash": "solid" if last else "4px,3px"}
         traces.append(
             of(method, x=[*map(measure, stage)], y=[p.value for p in stage], mode="lines", line=line, **quiet)
         )
-    for stage in curve.stages[:-1]:
+    for stage in earlier:
         ring = {"color": "@page", "size": 11, "line": {"color": colour(method), "width": 2}}
         traces.append(of(method, x=[measure(stage[-1])], y=[stage[-1].value], mode="markers", marker=ring, **quiet))
     marker = {"color": colour(method), "symbol": symbol(method), "size": 7, "maxdisplayed": 9}
@@ -112,9 +112,7 @@ def _draw(
     return traces
 
 
-def _level(
-    method: Method, curve: Curve, measure: Callable[[Point], float], shown: Rating, farthest: float
-) -> list[Trace]:
+def _level(method: Method, curve: Curve, shown: Rating, farthest: float) -> list[Trace]:
     """What sends nothing, at where it ends."""
     line = {"color": colour(method), "width": 2, "dash": "dot"}
     ends = {"x": [0, farthest], "y": [curve.last.value] * 2, "customdata": [[curve.last.value]] * 2}

@@ -1,0 +1,66 @@
+"""What only a GPU would show: as far as it can be seen without one, and on one where there is one."""
+
+import contextlib
+
+import pytest
+import torch
+from core_helpers import skewed_data
+
+from fedtct import FedAvg, LocalFederation, Silo
+from fedtct.federation.local import pick_precision
+from fedtct.training import graphs
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+
+
+@pytest.mark.parametrize(
+    ("capability", "precision"), [((7, 5), None), ((8, 0), torch.bfloat16), ((9, 0), torch.bfloat16)]
+)
+def test_half_precision_is_for_gpus_that_compute_in_it(monkeypatch, capability, precision):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert pick_precision("auto", torch.device("cuda")) is precision
+    assert pick_precision("bf16", torch.device("cuda")) is torch.bfloat16
+    assert pick_precision("fp32", torch.device("cuda")) is None
+
+
+def test_silos_are_waited_for_on_the_gpu_that_they_train_on(monkeypatch):
+    current = [torch.device("cuda:0")]
+
+    @contextlib.contextmanager
+    def on(device):
+        current.append(device)
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "device", on)
+    monkeypatch.setattr(graphs.GraphTrainer, "_side_by_side", lambda self, jobs, loss: [current[-1]])
+    assert graphs.GraphTrainer(None, torch.device("cuda:1"), None).train([]) == [torch.device("cuda:1")]
+    assert current == [torch.device("cuda:0")]
+
+
+@pytest.mark.parametrize("question", ["moments", "sums"])
+def test_stage_2_has_the_memory_of_stage_1(monkeypatch, question):
+    federation = LocalFederation([Silo(*part) for part in skewed_data()], "cpu")
+    federation.trainer = graphs.GraphTrainer(None, torch.device("cpu"), None)
+    federation.trainer.silos = {0: "a network and its graphs"}
+    monkeypatch.setattr(Silo, "answer", lambda self, question, message: {})
+    federation.deliver("evaluate", {})
+    assert federation.trainer.silos
+    federation.deliver(question, {})
+    assert not federation.trainer.silos
+
+
+@needs_gpu
+def test_samples_on_a_gpu_are_scored():
+    parts = skewed_data()
+    model = FedAvg("mlp", rounds=2).fit([Silo(*part) for part in parts]).model
+    x, y = (torch.cat(values) for values in zip(*parts, strict=True))
+    assert model.score(x.cuda(), y.cuda()) == model.score(x, y)
+
+
+@needs_gpu
+def test_draws_of_the_program_are_its_own():
+    torch.cuda.manual_seed(3)
+    before = torch.cuda.get_rng_state()
+    FedAvg("mlp", rounds=1).fit(LocalFederation([Silo(*part) for part in skewed_data()]))
+    assert torch.equal(torch.cuda.get_rng_state(), before)
