@@ -283,11 +283,8 @@ class Silo:
         losses, judged = torch.zeros_like(temperatures), 0
         size = batch_size(self.held_x)
         for xs, ys in zip(self.held_x.split(size), self.held_y.split(size), strict=True):
-            scores = predict(xs)
-            told = torch.stack([scores.amax(1), scores.gather(1, ys.unsqueeze(1))[:, 0]])
-            finite = told.isfinite().all(0)  # no temperature is good for other samples, and their loss would hide all
-            losses += task.losses(scores[finite], ys[finite], temperatures)
-            judged += int(finite.sum())
+            more, count = task.losses(predict(xs), ys, temperatures)
+            losses, judged = losses + more, judged + count
         return {"n": judged, "losses": losses}
 
     def regression(self) -> LocalRegression:

@@ -129,10 +129,16 @@ class Classification:
         error = (scores - self.targets(y, scores.shape[1])).square().sum()
         return Score(len(y), int((predicted(scores) == y).sum()), float(error))
 
-    def losses(self, scores: Tensor, y: Tensor, temperatures: Tensor) -> Tensor:
-        """The log-losses of probabilities at several temperatures, summed over samples."""
-        scores = scores.double()
-        return torch.stack([F.cross_entropy(scores / t, y, reduction="sum") for t in temperatures.to(scores)])
+    def losses(self, scores: Tensor, y: Tensor, temperatures: Tensor) -> tuple[Tensor, int]:
+        """The log-losses of probabilities at several temperatures, summed over samples, and over how many.
+
+        Samples whose highest score, or whose class's, is not finite are left out: no temperature is good for them, and
+        their loss would hide all others'.
+        """
+        told = torch.stack([scores.amax(1), scores.gather(1, y.unsqueeze(1))[:, 0]]).isfinite().all(0)
+        scores, y = scores[told].double(), y[told]
+        losses = [F.cross_entropy(scores / t, y, reduction="sum") for t in temperatures.to(scores)]
+        return torch.stack(losses), len(y)
 
     def record(self) -> dict[str, Any]:
         """Plain values, for JSON."""
