@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__)
-#define FOR_EVERY_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("fast-math")))
+#define FOR_EVERY_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define FOR_EVERY_PROCESSOR
 #endif
@@ -26,6 +26,7 @@
         for (int64_t j = 0; j < entries; j++) {                                                                        \
             const REAL *a = g + g_at[j], *b = x + x_at[j];                                                             \
             REAL sum = 0;                                                                                              \
+            _Pragma("omp simd reduction(+ : sum)")                                                                     \
             for (int64_t t = 0; t < length; t++) sum += a[t] * b[t];                                                   \
             out[j] = sum;                                                                                              \
         }                                                                                                              \
