@@ -1,7 +1,8 @@
 """The weights that nobody trains: silos are told them once, and rounds carry the others alone."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -18,7 +19,12 @@ class Frozen:
 
     rest: Weights | None = None
     trained: Weights | None = None  # truth values, one for each weight
-    tag: str = ""  # a name for what stays, by its content
+    message: Mapping[str, Any] = field(default_factory=dict)  # that told it
+
+    @cached_property
+    def tag(self) -> str:
+        """A name for what stays, by its content; only silos need it, and reading all of it takes time."""
+        return digest(self.message) if self.message else ""
 
     @classmethod
     def told(cls, network: Network, message: Mapping[str, Any]) -> "Frozen":
@@ -26,7 +32,7 @@ class Frozen:
         if not message:
             return cls()
         rest = Weights(message["parameters"], message["buffers"])
-        return cls(rest, trained_among(network, message["trainable"]), digest(message))
+        return cls(rest, trained_among(network, message["trainable"]), message)
 
     def meant_by(self, message: Mapping[str, Any], whose: str) -> "Frozen":
         """What stays in the training that a message is about: nothing if it names nothing, else what was told."""
