@@ -25,6 +25,8 @@ TABLES = (".csv", ".parquet")
 TASKS = ("auto", "classification", "regression")
 MANY_CLASSES = 100
 LARGEST_SIDE = 10_000  # that images are scaled to: an image then takes 100 MB and more
+TRUTHS = {word: str(value) for value in (True, False) for word in (str(value), str(value).upper(), str(value).lower())}
+PADDED = re.compile(r"[+-]?0\d+")  # a whole number as codes are written
 
 
 def silo_paths(folder: Path) -> dict[str, Path]:
@@ -48,15 +50,17 @@ def silo_paths(folder: Path) -> dict[str, Path]:
     return found
 
 
-def read_samples(path: Path, target: str = "", task: str = "auto", image_size: Sequence[int] = ()) -> tuple[Any, Any]:
-    """Samples and what is to be learnt of them: of a table, its column ``target``."""
+def read_samples(
+    path: Path, target: str = "", task: str = "auto", image_size: Sequence[int] = (), texts: Sequence[str] = ()
+) -> tuple[Any, Any]:
+    """Samples and what is to be learnt of them: of a table, its column ``target``; ``texts`` as in ``read_table``."""
     if path.is_dir():
         x, files = read_images(path, image_size)
         if loose := [file for file in files if file.parent == path]:
             raise FedtctError(f"{loose[0]} has no class: put it into a folder called like its class, in {path}")
         return x, _numbers_or_names([file.parent.name for file in files], task, f"{path}: the class")
     if path.suffix.lower() in TABLES:
-        table = read_table(path)
+        table = read_table(path, texts)
         if not target:
             raise FedtctError(
                 f"{path} is a table: say which column is to be learnt, as target, of {listing(table.columns)}"
@@ -68,7 +72,10 @@ def read_samples(path: Path, target: str = "", task: str = "auto", image_size: S
                 f"{path}: {missing} of {len(table)} rows have no '{target}' (nothing, NA, None or null is there): "
                 "fill it in, or drop them"
             )
-        return table.drop(columns=target), _column_answers(table[target], task, f"{path}: column '{target}'")
+        answers = table[target]
+        if task != "regression" and path.suffix.lower() == ".csv" and answers.dtype.kind in "iu":
+            answers = _codes(path, answers)
+        return table.drop(columns=target), _column_answers(answers, task, f"{path}: column '{target}'")
     x, y = load_npz(path, "x", "y")
     return _as_table(x), y if task == "auto" else _numbers_or_names(y.tolist(), task, f"{path}: y")
 
@@ -82,19 +89,23 @@ def unread(paths: Sequence[Path]) -> dict[str, str]:
     return {name: kind for name, (kind, there) in kinds.items() if not there}
 
 
-def read_inputs(path: Path, image_size: Sequence[int] = ()) -> Any:
+def read_inputs(path: Path, image_size: Sequence[int] = (), texts: Sequence[str] = ()) -> Any:
     """Samples alone, to predict from: a table may have more columns, images may lie in folders or not."""
     if path.is_dir():
         return read_images(path, image_size)[0]
-    return read_table(path) if path.suffix.lower() in TABLES else _as_table(*load_npz(path, "x"))
+    return read_table(path, texts) if path.suffix.lower() in TABLES else _as_table(*load_npz(path, "x"))
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """The table in a CSV or Parquet file; numbers are read to their last digit."""
+def read_table(path: Path, texts: Sequence[str] = ()) -> pd.DataFrame:
+    """The table in a CSV or Parquet file; numbers are read to their last digit.
+
+    A CSV file does not say what is a text, so it is guessed, of a file at a time: 01 is one beside X1 and a number
+    beside 02. Columns that are known to hold ``texts`` are read as such, whatever else is in the file.
+    """
     import pandas as pd
 
     try:
-        table = pd.read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path)
+        table = pd.read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, texts)
     except FedtctError:
         raise
     except ImportError as error:
@@ -112,17 +123,12 @@ def read_table(path: Path) -> pd.DataFrame:
     return table.rename(columns=str)
 
 
-def _read_csv(path: Path) -> pd.DataFrame:
+def _read_csv(path: Path, texts: Sequence[str]) -> pd.DataFrame:
     """The table in a CSV file; refused where pandas would move columns under other names, or make up names."""
     import pandas as pd
 
-    with path.open(encoding="utf-8-sig") as file:
-        header = re.sub('"[^"]*"', "", file.readline())  # names in quotes may hold anything
-    separator = max(";\t|,", key=header.count)
-    how: Any = {"sep": separator, "encoding": "utf-8-sig"}
-    if int(pd.__version__.split(".")[0]) < 3:
-        how["float_precision"] = "round_trip"
-    table = pd.read_csv(path, **how)
+    how = _how_written(path)
+    table = pd.read_csv(path, **how, dtype=dict.fromkeys(texts, str))
     if len(table) and not isinstance(table.index, pd.RangeIndex):  # what is too much became an index
         raise FedtctError(
             f"{path}: rows have more fields than the first line has names: name every column, end no row with a "
@@ -132,20 +138,44 @@ def _read_csv(path: Path) -> pd.DataFrame:
     if twice := names[names.duplicated() & (names != "")].tolist():
         raise FedtctError(f"{path}: there are several columns called '{twice[0]}': rename or drop all but one")
     table = _without_row_numbers(table)
-    return _with_decimal_commas(table) if separator == ";" else table
+    for name in table.columns:
+        if table[name].dtype.kind == "O":
+            table[name] = _words(table[name], decimal_commas=how["sep"] == ";" and name not in texts)
+    return table
+
+
+def _words(column: pd.Series[Any], decimal_commas: bool) -> pd.Series[Any]:
+    """What no numbers were found in: 3,5 is one where semicolons separate columns, and a truth is written in one way.
+
+    In a file that has no other texts in that column, TRUE is read as a truth value.
+    """
+    if decimal_commas and are_comma_numbers(column.dropna().tolist()):
+        return column.str.replace(",", ".").astype(float)
+    return column.map(lambda value: TRUTHS.get(value, value))
+
+
+def _how_written(path: Path) -> dict[str, Any]:
+    """What pandas must know to read a CSV file."""
+    import pandas as pd
+
+    with path.open(encoding="utf-8-sig") as file:
+        header = re.sub('"[^"]*"', "", file.readline())  # names in quotes may hold anything
+    # Of a large file pandas would guess a part at a time: a category is then 1 in one part and 1.0 in another.
+    how: dict[str, Any] = {"sep": max(";\t|,", key=header.count), "encoding": "utf-8-sig", "low_memory": False}
+    return how if int(pd.__version__.split(".")[0]) >= 3 else how | {"float_precision": "round_trip"}
+
+
+def _codes(path: Path, numbers: pd.Series[Any]) -> pd.Series[Any]:
+    """A CSV file's column of whole numbers; as it is written, where zeros come first: 01 is the name of a class."""
+    import pandas as pd
+
+    written = pd.read_csv(path, **_how_written(path), usecols=[str(numbers.name)], dtype=str).iloc[:, 0].str.strip()
+    return written if any(map(PADDED.fullmatch, written)) else numbers
 
 
 def _without_row_numbers(table: pd.DataFrame) -> pd.DataFrame:
     """The table less a first column without a name: pandas writes one unless it is told not to, of row numbers."""
     return table.drop(columns="Unnamed: 0") if table.columns[0] == "Unnamed: 0" else table
-
-
-def _with_decimal_commas(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with 3,5 as a number: where it is written so, columns are kept apart by semicolons."""
-    for name in table.columns:
-        if are_comma_numbers(table[name].dropna().tolist()):
-            table[name] = table[name].str.replace(",", ".").astype(float)
-    return table
 
 
 def load_npz(path: Path, *names: str) -> list[Any]:

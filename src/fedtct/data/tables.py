@@ -195,7 +195,7 @@ class Column:
             result[:, 0] = np.where(gone, 0.0, (values - self.mean) * self.scale)
         else:
             if values.dtype != object:
-                values = np.array([None if value != value else f"{value:.15g}" for value in values], object)
+                values = np.array([None if value != value else self._text(value) for value in values], object)
             gone = np.array([value is None for value in values], bool)
             for place, category in enumerate(self.categories):
                 result[:, place] = values == category
@@ -203,12 +203,23 @@ class Column:
             result[:, -1] = gone
         return result
 
+    def _text(self, value: float) -> str:
+        """The category that a number stands for: a column of truth values has come to be one of numbers."""
+        text, truth = f"{value:.15g}", {1.0: "True", 0.0: "False"}.get(value, "")
+        known = self.categories or ()
+        return truth if truth in known and text not in known else text
+
 
 @dataclass(frozen=True)
 class TableCode:
     """How a table becomes numbers: the same in every silo, and for every sample that is predicted."""
 
     columns: tuple[Column, ...]
+
+    @property
+    def texts(self) -> list[str]:
+        """The columns of texts."""
+        return [column.name for column in self.columns if column.categories is not None]
 
     @property
     def width(self) -> int:

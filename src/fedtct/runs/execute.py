@@ -104,7 +104,8 @@ def own_job(config: RunConfig, watcher: Watcher) -> Job:
         silos.append(Silo(*_read(path, how, _state(path)), holdout=config.holdout, name=name))
         watcher.count("reading silos", len(silos), len(paths))
     agreed = agree([silo.describe({}) for silo in silos], None, names=[silo.name for silo in silos])
-    test = read_samples(Path(config.test), *how) if config.test else None
+    texts = agreed.inputs.table.texts if agreed.inputs.table else []
+    test = read_samples(Path(config.test), *how, texts) if config.test else None
     warn_of_memory(config, agreed.inputs.shape, agreed.outputs, sum(map(len, silos)) + (len(test[1]) if test else 0))
     if isinstance(agreed.task, Regression):
         return Job(Known(test, 0, ()), silos)

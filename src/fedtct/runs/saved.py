@@ -48,12 +48,17 @@ class Saved(NamedTuple):
 
     def inputs(self, path: Path) -> Any:
         """Samples to predict from."""
-        return read_inputs(path, self._image_size)
+        return read_inputs(path, self._image_size, self._texts)
 
     def samples(self, path: Path, target: str = "") -> tuple[Any, Any]:
         """Samples with what is true of them."""
         task = "regression" if isinstance(self.model.spec.task, Regression) else "classification"
-        return read_samples(path, target or self.target, task, self._image_size)
+        return read_samples(path, target or self.target, task, self._image_size, self._texts)
+
+    @property
+    def _texts(self) -> list[str]:
+        table = self.model.spec.inputs.table
+        return table.texts if table else []
 
     @property
     def _image_size(self) -> tuple[int, ...]:

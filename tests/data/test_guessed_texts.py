@@ -1,0 +1,78 @@
+"""CSV files do not say what is a text: what a value means must not depend on the rows that are beside it."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedtct import FedAvg, Silo
+from fedtct.cli import main
+from fedtct.data.sources import read_samples
+from fedtct.runs.saved import Saved
+
+CODES, TRUTHS = ["01", "02", "X1"], ["TRUE", "FALSE", "unknown"]
+
+
+def write(path: Path, **columns: object) -> Path:
+    pd.DataFrame(columns).to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "classes"),
+    [
+        (["01", "02"], ["01", "X1"], ["01", "02", "X1"]),
+        (["10", "12"], ["01", "10"], ["01", "10", "12"]),
+        (["TRUE", "FALSE"], ["TRUE", "unknown"], ["False", "True", "unknown"]),
+        (["true", "false"], ["TRUE", "False"], [False, True]),
+        (["1", "2"], ["2", "10"], [1, 2, 10]),
+    ],
+)
+def test_a_class_is_one_class_whatever_else_a_silo_has(here, there, classes, tmp_path):
+    files = [write(tmp_path / f"{k}.csv", x=[0.5, 1.5], y=y) for k, y in enumerate((here, there))]
+    model = FedAvg("linear", rounds=1).fit([Silo(*read_samples(file, "y")) for file in files]).model
+    assert model.classes.tolist() == classes
+
+
+def test_a_row_is_predicted_alike_whatever_rows_are_beside_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    draws = np.random.default_rng(0)
+    (tmp_path / "silos").mkdir()
+    for silo in ("a", "b"):
+        code, flag = draws.choice(CODES, 60), draws.choice(TRUTHS, 60)
+        ill = np.where((code == "01") ^ (flag == "TRUE"), "ill", "well")
+        write(tmp_path / "silos" / f"{silo}.csv", code=code, flag=flag, x=draws.normal(size=60), y=ill)
+    alone = write(tmp_path / "alone.csv", code=["01", "02"], flag=["FALSE", "TRUE"], x=[0.5, 0.5], y=["ill", "well"])
+    beside = write(tmp_path / "beside.csv", code=CODES, flag=["FALSE", "TRUE", "unknown"], x=[0.5] * 3, y=["ill"] * 3)
+    options = "--data silos --target y --test alone.csv --rounds 1 --local-epochs 1 --d 30 --out run --json"
+    assert main(["run", *options.split()]) == 0
+    saved = Saved.load(tmp_path / "run")
+    expected = saved.model.scores(saved.inputs(beside))[:2]
+    assert np.allclose(saved.model.scores(saved.inputs(alone)), expected)
+    assert np.allclose(saved.model.scores(saved.samples(alone)[0]), expected)
+    tested = saved.run.history[-1].test_loss
+    assert tested == pytest.approx(saved.model.spec.task.squared_score(expected, labels(saved, alone)).mean_loss)
+    truths = pd.DataFrame({"code": ["02"], "flag": [True], "x": [0.5]})
+    assert np.allclose(saved.model.scores(truths), expected[1:])
+
+
+def labels(saved: Saved, file: Path):
+    return saved.model.spec.task.encode(saved.samples(file)[1], 2, "the file")
+
+
+def test_a_category_is_one_category_in_a_large_file(tmp_path):
+    code = np.array(["1", "2"] * 150_000, object)
+    code[5], code[-1] = "", "X"  # in one part of it there are numbers and a missing one, in another texts
+    file = write(tmp_path / "large.csv", code=code, y=["a", "b"] * 150_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        x, _ = read_samples(file, "y")
+    assert set(x["code"].dropna()) == {"1", "2", "X"}
+
+
+def test_decimal_commas_are_no_numbers_in_a_column_of_texts(tmp_path):
+    (tmp_path / "a.csv").write_text("size;y\n3,5;a\n4,5;b\n")
+    assert read_samples(tmp_path / "a.csv", "y")[0]["size"].tolist() == [3.5, 4.5]
+    assert read_samples(tmp_path / "a.csv", "y", texts=["size"])[0]["size"].tolist() == ["3,5", "4,5"]
