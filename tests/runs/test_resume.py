@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedtct.errors import FedtctError
 from fedtct.history import Checkpoint, Row
 from fedtct.least_squares import closed_form
 from fedtct.runs import folder as folder_module
@@ -180,3 +181,28 @@ def test_a_run_that_goes_on_with_other_data_says_so(tmp_path: Path) -> None:
     write(10)
     with pytest.warns(UserWarning, match="north trains on 8 samples, 16 when the run was begun"):
         execute(RunFolder.resume(tmp_path / "a"))
+
+
+def test_a_run_goes_on_with_its_own_silos_alone(tmp_path: Path) -> None:
+    data = tmp_path / "silos"
+    data.mkdir()
+    draws = np.random.default_rng(0)
+    for name in ("east", "north", "south"):
+        np.savez(data / f"{name}.npz", x=draws.normal(size=(16, 3)), y=np.arange(16) % 2)
+    folder = Doomed.create(tmp_path / "run", RunConfig.of(data=str(data), method="scaffold", rounds=3))
+    folder.left = 8
+    with pytest.raises(Stop):
+        execute(folder)
+    (data / "east.npz").rename(data / "west.npz")  # others' corrections would be taken for theirs
+    with pytest.raises(FedtctError, match="begun with silos east, north, south, here are north, south, west"):
+        execute(RunFolder.resume(tmp_path / "run"))
+    (data / "west.npz").rename(data / "east.npz")
+    execute(RunFolder.resume(tmp_path / "run"))
+
+
+def test_where_all_data_is_in_one_place_there_are_no_silos_to_miss(tmp_path: Path) -> None:
+    folder = Doomed.create(tmp_path / "run", RunConfig.of(**SMALL, method="centralized", rounds=2))
+    folder.left = 5
+    with pytest.raises(Stop):
+        execute(folder)
+    execute(RunFolder.resume(tmp_path / "run"))

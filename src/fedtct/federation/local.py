@@ -1,7 +1,7 @@
 """A federation whose silos live in this process: simulation, and the reference for every other engine."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, listing
 from fedtct.federation.base import Cost, Federation, Replies
 from fedtct.models import NetworkSpec
 from fedtct.silo import Message, Silo
@@ -48,6 +48,14 @@ class LocalFederation(Federation):
         """Silos' own names; with their place, where two have the same."""
         names = [silo.name for silo in self.silos]
         return names if len(set(names)) == len(names) else [f"{name} ({i})" for i, name in enumerate(names)]
+
+    def expect(self, silos: Mapping[str, int]) -> None:
+        """Silos remember by their places: a run goes on with the same ones in the same order."""
+        if list(silos) != self.names():
+            raise FedtctError(
+                f"the run was begun with silos {listing(silos)}, here are {listing(self.names())}: "
+                "give it those it was begun with, under their names and in their order"
+            )
 
     def use(self, spec: NetworkSpec) -> None:
         """Silos take turns, so one network serves them all; trained side by side they have one each."""
@@ -106,6 +114,9 @@ class LocalFederation(Federation):
 
 class _Pooled(LocalFederation):
     """One silo with everything: nothing is communicated."""
+
+    def expect(self, silos: Mapping[str, int]) -> None:
+        """Whose samples they were does not matter."""
 
     def ask(self, question: str, message: Message) -> Replies:
         replies = super().ask(question, message)
