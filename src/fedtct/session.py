@@ -71,12 +71,15 @@ class Session:
             raise FedtctError("no model was given: name one, or give an nn.Module, as the first argument")
         state = read_state_dict(init_weights) if init_weights is not None else None
         federation = silos if isinstance(silos, Federation) else LocalFederation(silos)
+        if isinstance(model, nn.Module):
+            num_classes = _outputs(model, head, num_classes)
         if pooled:
             if not isinstance(federation, LocalFederation):
                 raise FedtctError("Centralized needs all data in one process: give it silos, not a federation")
+            agree(
+                federation.ask("describe", {}).messages, num_classes, names=federation.names()
+            )  # who differs is named
             federation = federation.pooled()
-        if isinstance(model, nn.Module):
-            num_classes = _outputs(model, head, num_classes)
         journal = journal or Journal()
         agreed = _agree(federation, journal, num_classes, private)
         if not isinstance(model, str | nn.Module):

@@ -3,6 +3,7 @@
 import contextlib
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from core_helpers import assert_refused, skewed_data, tct, tiny_net
@@ -309,3 +310,26 @@ def test_the_largest_numbers_that_are_taken_lead_to_a_model_or_to_an_error_in_wo
 def test_larger_numbers_are_refused(make):
     with pytest.raises(FedtctError, match=r"must be (below 2\*\*63|at most 3.4e\+38)"):
         make()
+
+
+@pytest.mark.parametrize("method", [FedAvg("linear", rounds=1), Centralized("linear", rounds=1)])
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        ((X[:, :2], Y), "silo 1 has samples of shape"),
+        ((X.long(), Y), "silo 1 holds int64 samples"),
+        ((X, Y.double()), "silo 1 holds numbers as what is to be learnt"),
+        ((X, ["no", "yes"] * 10), "silo 1 holds names as what is to be learnt"),
+        ((pd.DataFrame(X.numpy()), Y), "silo 1 holds table samples"),
+    ],
+)
+def test_silos_of_another_kind_are_named_also_where_all_data_is_in_one_place(method, other, message):
+    with pytest.raises(FedtctError, match=message):
+        method.fit([(X, Y), other])
+
+
+def test_tables_of_other_columns_are_refused_also_where_all_data_is_in_one_place():
+    tables = [pd.DataFrame({"age": [1.0, 2.0], name: [3.0, 4.0]}) for name in ("size", "weight")]
+    for method in (FedAvg("linear", rounds=1), Centralized("linear", rounds=1)):
+        with pytest.raises(FedtctError, match="silo 1 has no column 'size', which silo 0 has"):
+            method.fit([(table, [0, 1]) for table in tables])
