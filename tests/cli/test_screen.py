@@ -1,7 +1,9 @@
 """What a user sees while a command works: how far it is, how long it will take, and how to go on if it stops."""
 
 import errno
+import io
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,15 @@ def test_a_full_disk_is_said_in_a_line_and_the_run_goes_on_later(
     told = capsys.readouterr().err.splitlines()[-1]
     assert told == "fedtct: a/metrics.jsonl: No space left on device; go on with `fedtct run --resume a`"
     assert main(["run", "--resume", "a"]) == 0
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_what_a_terminal_has_no_letter_for_does_not_end_a_command(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, name, io.TextIOWrapper(written, encoding="latin-1", write_through=True))
+    private = ["--method", "tct", "--rounds", "0,1", "--stage2", "ridge", "--d", "20", "--epsilon", "8"]
+    assert main(["run", *SMALL[:6], *private, "--out", str(tmp_path / "a")]) == 0
+    assert main(["export", str(tmp_path / "a"), "--out", str(tmp_path / "model.safetensors")]) == 0
+    assert "? = 8 at ? = 1e-05" in written.getvalue().decode("latin-1")

@@ -1,5 +1,6 @@
 """The commands put together, and how they end: messages of one or two lines and an exit code."""
 
+import io
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -57,6 +58,9 @@ def _about(
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # not every terminal has an ε: better a question mark than no answer
     warnings.showwarning = _show_each_once()
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
