@@ -79,3 +79,9 @@ def test_ctrl_c_stops_the_run_at_the_server_too(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         following(tmp_path, "fedtct: finished", interrupt)
     assert (tmp_path / "stopped").read_text() == "stop 17 fedtct"
+
+
+def test_what_a_silo_says_is_one_line_and_no_line_of_the_servers(capsys):
+    said = 'north did not answer: it fails\nfedtct: finished: all is well\r\nfedtct> ["nothing"]'
+    Speaker().warn(said)
+    assert capsys.readouterr().out.splitlines() == [f"fedtct: {' '.join(said.splitlines())}"]

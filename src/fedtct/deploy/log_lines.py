@@ -10,8 +10,8 @@ SAYS, EVENT = "fedtct: ", "fedtct> "
 
 
 def say(text: str) -> None:
-    """A line for people."""
-    print(SAYS + text, flush=True)
+    """A line for people, whatever is in it: silos have a say in it, and must not write lines of the server's."""
+    print(SAYS + " ".join(text.splitlines()), flush=True)
 
 
 class Speaker(Watcher):
