@@ -101,9 +101,9 @@ def altered(told):
 def test_with_whatever_in_it_a_description_is_refused_or_agreed_on(name):
     told, private = DESCRIPTIONS[name], name == "private"
     asked, before = {"private": True} if private else {}, agree([told, told], 3, private)
-    assert not flaw("describe", asked, told, 0)
+    assert not flaw("describe", asked, told, 0, 0)
     for other in altered(told):
-        if flaw("describe", asked, other, 0):
+        if flaw("describe", asked, other, 0, 0):
             continue
         assert isinstance(misfit(other, before.inputs, before.task, before.outputs), str)
         with contextlib.suppress(fedtct.FedtctError):

@@ -5,7 +5,7 @@ import time
 
 import pytest
 import torch
-from flower_helpers import InlineGrid, Tampered, arrays, config, local, parts
+from flower_helpers import METHODS, InlineGrid, Tampered, arrays, config, local, parts
 
 import fedtct
 from fedtct.federation import flower
@@ -80,19 +80,30 @@ def flower_seat(seat, load):
 START = {"parameters": torch.zeros(3), "buffers": torch.zeros(0)}
 TOLD = {"n": 4, "held": 0, "shape": torch.tensor([2]), "kind": "float32", "answers": "labels"}
 
+RATED = {"n": 4, "samples": 4, "correct": 2, "loss": 1.0}
+ASSESSED = {"n": 4} | {which + name: torch.tensor([4, 4]) for which in ("", "held_") for name in list(RATED)[1:]}
+
 
 @pytest.mark.parametrize(
     ("question", "asked", "reply", "reason"),
     [
-        ("moments", {}, {"n": 1, "mean": torch.zeros(3), "m2": torch.zeros(2)}, "its 'm2' has shape (2,), not (3,)"),
+        ("moments", {}, {"n": 1, "mean": torch.zeros(2), "m2": torch.zeros(3)}, "its 'm2' has shape (3,), not (2,)"),
+        ("moments", {}, {"n": 1, "mean": torch.zeros(3), "m2": torch.zeros(3)}, "its 'mean' has shape (3,), not (2,)"),
         ("moments", {}, {"n": 1, "mean": "much", "m2": torch.zeros(2)}, "its 'mean' is no array of real numbers"),
         ("sums", {}, {"n": 1, "s": torch.zeros(6), "t": torch.zeros(3, 2), "yy": 0.0}, ""),
         ("sums", {}, {"n": 1, "s": torch.zeros(5), "t": torch.zeros(3, 2), "yy": 0.0}, "its 's' has shape (5,)"),
+        ("sums", {}, {"n": 1, "s": torch.zeros(3), "t": torch.zeros(2, 2), "yy": 0.0}, "its 's' has shape (3,)"),
         ("regress", {"w": torch.zeros(3, 2)}, {"n": 1, "w": torch.zeros(2, 2)}, "its 'w' has shape (2, 2)"),
         ("calibrate", {"temperatures": torch.ones(4)}, {"n": 0, "losses": torch.ones(4)}, ""),
         ("rate", {}, {"n": 4, "samples": 4, "correct": 2}, "its reply lacks 'loss'"),
         ("rate", {}, {"n": 4, "samples": 4, "correct": 2, "loss": math.nan}, ""),
         ("rate", {}, {"n": 4, "samples": 4, "correct": "two", "loss": 1.0}, "its 'correct' is 'two', no number"),
+        ("rate", {}, RATED | {"held_loss": "x"}, "its 'held_loss' is 'x', no number"),
+        ("rate", {}, RATED | {"held_samples": 0, "held_loss": math.nan}, ""),
+        ("assess", {"w": torch.zeros(2, 3, 2)}, ASSESSED, ""),
+        ("assess", {"w": torch.zeros(1, 3, 2)}, ASSESSED, "its 'samples' has shape (2,), not (1,)"),
+        ("assess", {"w": torch.zeros(2, 3, 2)}, ASSESSED | {"held_spread": 1.0}, "its 'held_spread' is no array"),
+        ("assess", {"w": torch.zeros(2, 3, 2)}, RATED, "its reply lacks 'held_samples'"),
         ("normalise", {}, {"n": 4, "largest_eigenvalue": 0.0}, ""),
         ("normalise", {}, {"n": 4, "largest_eigenvalue": math.inf}, "its 'largest_eigenvalue' is inf, no number"),
         ("train", START, {"n": 4, "steps": 2} | START, ""),
@@ -111,5 +122,30 @@ TOLD = {"n": 4, "held": 0, "shape": torch.tensor([2]), "kind": "float32", "answe
     ],
 )
 def test_every_reply_is_looked_at(question, asked, reply, reason):
-    found = flaw(question, asked, reply, outputs=2)
+    found = flaw(question, asked, reply, outputs=2, features=2)
     assert found.startswith(reason) if reason else not found
+
+
+@pytest.mark.parametrize(
+    ("method", "question", "names"),
+    [("ridge", "sums", ("s", "t")), ("ridge", "assess", ("held_loss",)), ("tct", "moments", ("mean", "m2"))],
+)
+def test_a_reply_of_another_size_fails_its_silo_and_not_the_run(method, question, names, tmp_path):
+    """A silo that runs another model, say."""
+    grid = Tampered(tmp_path, 101, question, lambda content: shorten(content, names))
+    notes = []
+    METHODS[method].fit(FlowerFederation(holding_out(grid), "run", Terms(4, 3, wait=0.0), notes.append))
+    missing = [note["missing"] for note in notes if note["question"] == question]
+    assert all("has shape" in found["s1"] for found in missing)
+
+
+def shorten(content, names):
+    for name in names:
+        half = arrays(content)[name].numpy()[:1]
+        arrays(content)[name] = as_array(torch.from_numpy(half.repeat(2, axis=0)), half=False)
+
+
+def holding_out(grid):
+    for node, seat in grid.seats.items():
+        grid.seats[node] = flower_seat(seat, lambda load=seat.load: fedtct.Silo(load().x, load().y, holdout=0.2))
+    return grid

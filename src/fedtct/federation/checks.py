@@ -3,15 +3,16 @@
 import math
 from collections.abc import Sequence
 from numbers import Real
-from typing import Any
 
 from torch import Tensor
 
 from fedtct.agreement import LABELS, NAMES, NUMBERS
 from fedtct.federation.descriptions import misdescribed
 from fedtct.silo import Message
+from fedtct.tasks import Score
 
 SCORES = ("n", "samples", "correct", "loss")
+HELD = "held_"  # before the names of scores on held-out samples
 HOLDS = {  # what algorithms read of a reply
     "describe": ("n", "held", "shape", "kind", "answers"),
     "train": ("n", "steps", "parameters", "buffers"),
@@ -20,7 +21,7 @@ HOLDS = {  # what algorithms read of a reply
     "normalise": ("n", "largest_eigenvalue"),
     "regress": ("n", "w"),
     "rate": SCORES,
-    "assess": SCORES,
+    "assess": (*SCORES, *(HELD + name for name in SCORES[1:])),
     "sums": ("n", "s", "t", "yy"),
     "calibrate": ("n", "losses"),
 }
@@ -34,8 +35,8 @@ DESCRIBES = {  # what a description holds besides, by its kind of samples and of
 }
 
 
-def flaw(question: str, asked: Message, reply: Message, outputs: int) -> str:
-    """Why a reply cannot be used; empty if it can. ``outputs`` are the network's."""
+def flaw(question: str, asked: Message, reply: Message, outputs: int, features: int) -> str:
+    """Why a reply cannot be used; empty if it can. ``outputs`` are the network's, ``features`` those of its map."""
     if lacking := _first_lacking(question, asked, reply):
         return f"its reply lacks '{lacking}'"
     if not isinstance(reply.get("n", 0), int) or reply.get("n", 0) < 0:
@@ -43,11 +44,12 @@ def flaw(question: str, asked: Message, reply: Message, outputs: int) -> str:
     if question == "train" and not (isinstance(reply["steps"], int) and reply["steps"] > 0):
         return f"it says that it took {reply['steps']!r} steps"
     for name in _numbers(question, reply):
-        if not isinstance(reply[name], Real) or (name not in MAY_DIVERGE and not math.isfinite(reply[name])):
+        may_diverge = name.removeprefix(HELD) in MAY_DIVERGE
+        if not isinstance(reply[name], Real) or not (may_diverge or math.isfinite(reply[name])):
             return f"its '{name}' is {reply[name]!r}, no number"
-    for name, shape in _shapes(question, asked, reply, outputs).items():
+    for name, shape in _shapes(question, asked, reply, outputs, features).items():
         found = reply[name]
-        if not isinstance(found, Tensor) or not found.is_floating_point():
+        if not isinstance(found, Tensor) or not (found.is_floating_point() or question == "assess"):  # which counts
             return f"its '{name}' is no array of real numbers"
         if tuple(found.shape) != shape:
             return f"its '{name}' has shape {tuple(found.shape)}, not {shape}"
@@ -65,7 +67,7 @@ def _numbers(question: str, reply: Message) -> Sequence[str]:
     """Names of the plain numbers in a reply; several models at once are assessed by arrays."""
     match question:
         case "train" | "evaluate" | "regress" | "rate":  # training may tell scores, too
-            return [name for name in ("samples", "correct", "loss") if name in reply]
+            return [name for name in reply if name.removeprefix(HELD) in Score._fields]
         case "normalise":
             return ["largest_eigenvalue"]
         case "sums":
@@ -73,8 +75,8 @@ def _numbers(question: str, reply: Message) -> Sequence[str]:
     return []
 
 
-def _shapes(question: str, asked: Message, reply: Message, outputs: int) -> dict[str, tuple[int, ...]]:
-    """Of the arrays that a reply must hold, as they follow from the question or from one another."""
+def _shapes(question: str, asked: Message, reply: Message, outputs: int, features: int) -> dict[str, tuple[int, ...]]:
+    """Of the arrays that a reply must hold, as they follow from the question and the network."""
     match question:
         case "train":
             return {name: tuple(asked[name].shape) for name in ("parameters", "buffers")}
@@ -83,12 +85,11 @@ def _shapes(question: str, asked: Message, reply: Message, outputs: int) -> dict
         case "calibrate":
             return {"losses": tuple(asked["temperatures"].shape)}
         case "moments":
-            return dict.fromkeys(("mean", "m2"), (_length(reply["mean"]),))
+            return dict.fromkeys(("mean", "m2"), (features,))
         case "sums":
-            rows = _length(reply["t"])
+            rows = features + 1
             return {"s": (rows * (rows + 1) // 2,), "t": (rows, outputs)}
+        case "assess":
+            scores = [name for name in reply if name.removeprefix(HELD) in Score._fields]
+            return dict.fromkeys(scores, (len(asked["w"]),))
     return {}
-
-
-def _length(array: Any) -> int:
-    return len(array) if isinstance(array, Tensor) and array.ndim else 0

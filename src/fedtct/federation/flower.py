@@ -37,6 +37,7 @@ from fedtct.federation.wire import (
 from fedtct.models import NetworkSpec
 from fedtct.seeds import digest
 from fedtct.silo import Message
+from fedtct.tangent import feature_count
 
 POLL_SECONDS, PAUSE_SECONDS = 0.3, 3.0
 SPARE_SECONDS = 30.0  # after which Flower drops a question that nobody waits for any more
@@ -299,8 +300,9 @@ class FlowerFederation(Federation):
             return f"it calls itself '{name}': a silo keeps the name that its key was made for, for the whole run"
         if ERROR in own or own.get(UNPREPARED):
             return str(own.get(ERROR, ""))
-        outputs = self._spec.num_classes if self._spec else 0
-        if reason := flaw(question, asked, message, outputs):
+        spec = self._spec
+        features = min(asked["p"], feature_count(spec)) if spec and "p" in asked else 0
+        if reason := flaw(question, asked, message, spec.num_classes if spec else 0, features):
             return reason
         return self.roster.introduce(node, name, message["n"]) if question == "describe" else ""
 

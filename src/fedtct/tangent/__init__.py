@@ -7,6 +7,7 @@ from fedtct.tangent.features import (
     TangentFeatures,
     TangentMap,
     check_head,
+    feature_count,
     normalised,
     tangent_map,
 )
@@ -19,6 +20,7 @@ __all__ = [
     "TangentFeatures",
     "TangentMap",
     "check_head",
+    "feature_count",
     "normalised",
     "tangent_features",
     "tangent_map",

@@ -122,6 +122,12 @@ def with_fresh_head(network: Network, seed: int) -> Network:
     return Network(module, network.head, network.inputs, network.device, channels_last=network.channels_last)
 
 
+@lru_cache(maxsize=1)
+def feature_count(spec: NetworkSpec) -> int:
+    """How many features a network has, if none are left out."""
+    return len(with_fresh_head(spec.build(), seed=0).parameters)
+
+
 def check_head(spec: NetworkSpec) -> None:
     """Refuse a model whose output does not follow its head once that has a single logit: there are no features of it.
 
