@@ -61,6 +61,15 @@ def test_what_a_strange_error_says_does_not_leave_the_silo(raised, told, grid, c
     assert "4711" in caplog.text
 
 
+def test_nor_does_a_label_that_is_none(grid, caplog):
+    x, y = parts()[1]
+    grid.seats[101] = replace(grid.seats[101], load=lambda: fedtct.Silo(x, torch.full_like(y, -4711), name="s1"))
+    with pytest.raises(fedtct.FedtctError, match="s1: labels start at 0, some are below") as error:
+        PRIVATE.fit(over(grid))
+    assert "47" not in str(error.value)
+    assert "-4711" in caplog.text
+
+
 def test_nor_does_it_if_a_silo_cannot_tell_who_it_is():
     """What an app raises Flower sends, text and all."""
 

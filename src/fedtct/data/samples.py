@@ -63,8 +63,9 @@ def as_answers(y: Any, whose: str) -> Any:
     y = y.long()
     if len(y) and int(y.min()) < 0:
         raise FedtctError(
-            f"{whose}: labels start at 0, there is a label {int(y.min())}: number classes from 0, or give them as "
-            "texts, and quantities as real numbers (in Python y.astype(float); for files task = regression)"
+            f"{whose}: labels start at 0, some are below: number classes from 0, or give them as texts, and quantities "
+            "as real numbers (in Python y.astype(float); for files task = regression)",
+            data=f"; the least is {int(y.min())}",
         )
     return y
 
