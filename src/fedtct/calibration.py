@@ -19,16 +19,26 @@ TEMPERATURES = torch.logspace(-3, 2, 101, dtype=torch.float64)
 def calibrate(federation: Federation, model: Message) -> float | None:
     """The temperature for a model that silos are told of, by one question to all; none if it diverged everywhere."""
     replies = federation.ask("calibrate", model | {"temperatures": TEMPERATURES})
-    if not any(replies.values("n")):
+    if not (samples := sum(replies.values("n"))):
         return None
-    return best_temperature(torch.stack([losses.cpu() for losses in replies.values("losses")]).sum(0))
+    return best_temperature(torch.stack([losses.cpu() for losses in replies.values("losses")]).sum(0), samples)
 
 
-def best_temperature(losses: Tensor) -> float:
-    """Where the loss is least: between the temperatures that were tried, the vertex of a parabola."""
-    place = int(losses.argmin())
+def best_temperature(losses: Tensor, samples: int) -> float:
+    """Where the loss is least: between the temperatures that were tried, the vertex of a parabola.
+
+    If all samples are told rightly, it is the less the lower the temperature, and probabilities would be 0 and 1. But n
+    samples tell no more than that the next one is right with probability (n + 1)/(n + 2) (Laplace): the temperature is
+    then the one with that loss.
+    """
+    place, least = int(losses.argmin()), samples * math.log((samples + 2) / (samples + 1))
     step, log = float(TEMPERATURES[1].log() - TEMPERATURES[0].log()), float(TEMPERATURES[place].log())
-    if 0 < place < len(losses) - 1:
+    if losses[place] < least:
+        while place < len(losses) - 1 and losses[place + 1] < least:
+            place += 1
+        before, after = losses[place : place + 2].tolist() if place < len(losses) - 1 else (least, math.inf)
+        log = float(TEMPERATURES[place].log()) + step * (least - before) / (after - before)
+    elif 0 < place < len(losses) - 1:
         left, middle, right = losses[place - 1 : place + 2].tolist()
         log += step * (left - right) / (2 * (left - 2 * middle + right)) if left + right > 2 * middle else 0.0
     return math.exp(log)

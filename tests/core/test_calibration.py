@@ -1,5 +1,7 @@
 """Probabilities: a temperature that all silos' held-out samples agree on, and honesty where there are none."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -95,5 +97,23 @@ def test_numbers_have_no_probabilities():
 @quick
 @given(st.floats(-6, 4), st.floats(0.1, 9.0))
 def test_the_vertex_is_found_between_the_temperatures_that_were_tried(log, width):
-    losses = width * (TEMPERATURES.log() - log).square()
-    assert best_temperature(losses) == pytest.approx(float(torch.tensor(log).double().exp()), rel=1e-6)
+    losses = 1 + width * (TEMPERATURES.log() - log).square()
+    assert best_temperature(losses, samples=10) == pytest.approx(float(torch.tensor(log).double().exp()), rel=1e-6)
+
+
+@quick
+@given(st.integers(1, 10**6), st.integers(2, 100), st.floats(0.01, 100))
+def test_samples_that_are_all_told_rightly_do_not_make_sure(samples, classes, margin):
+    others = (classes - 1) * torch.exp(-margin / TEMPERATURES)
+    temperature = best_temperature(samples * others.log1p(), samples)
+    sure = 1 / (1 + (classes - 1) * math.exp(-margin / temperature))
+    assert sure == pytest.approx((samples + 1) / (samples + 2), rel=0.02)
+
+
+def test_a_few_held_out_samples_that_are_all_right_leave_doubt():
+    draws = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 4, generator=draws)
+    x[:, 0] += 8 * x[:, 0].sign()  # two classes, far apart
+    fit = FedAvg("linear", rounds=5).fit([Silo(x, (x[:, 0] > 0).long(), holdout=0.1)])
+    assert fit.history[-1].holdout_accuracy == 1
+    assert fit.model.predict_proba(x).amax(1).log().mean().exp() == pytest.approx(21 / 22, abs=0.01)
