@@ -158,6 +158,8 @@ def test_a_run_toml_is_checked(tmp_path):
         "method = 'centralized'\nrounds = 3": "needs all data in one place",
         "method = 'fedavg'\nepsilon = 8.0": "set num_classes in",
         "rounds = [": "not valid TOML",
+        "holdout = 0.0": "holdout is each silo's own: it is set in its silo.toml",
+        "data = 'patients.csv'": "data is each silo's own",
     }.items():
         file.write_text(text)
         with pytest.raises(fedtct.FedtctError, match=message):

@@ -30,6 +30,7 @@ from fedtct.runs.forms import CLASSES
 from fedtct.runs.watcher import Watcher
 from fedtct.tasks import Regression
 
+OF_SILOS = ("data", "holdout")  # settings of `fedtct run` that each silo has in its silo.toml
 KEY, SILOS = "flower-run", "silos.jsonl"
 
 
@@ -90,6 +91,8 @@ def read_run(
     check_names(run, str(path))
     unsaid = asdict(RunFolder.read(resume).config) if resume else {}
     if not {"dataset", "split"} & set(run):  # else a known dataset was dealt, to try things out
+        if theirs := [name for name in OF_SILOS if name in run]:
+            raise FedtctError(f"{path}: {theirs[0]} is each silo's own: it is set in its silo.toml, not here")
         unsaid = unsaid or OWN_DEFAULTS | {"silos": RunConfig.silos}
         run |= {"dataset": "silos' own data", "split": OWN, "data": ELSEWHERE}
     config, settings = RunConfig.of(**unsaid | run | {"device": "cpu"}), ServerConfig(**server)
