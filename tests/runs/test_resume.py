@@ -206,3 +206,23 @@ def test_where_all_data_is_in_one_place_there_are_no_silos_to_miss(tmp_path: Pat
     with pytest.raises(Stop):
         execute(folder)
     execute(RunFolder.resume(tmp_path / "run"))
+
+
+def test_what_is_shown_of_stage_2_is_of_the_steps_that_it_took(tmp_path: Path) -> None:
+    class Stopped(RunFolder):
+        def record(self, row: Row) -> None:
+            if row.stage == "stage2":  # its step size is written down, and nothing of it saved
+                raise Stop
+            super().record(row)
+
+    folder = Stopped.create(tmp_path / "run", RunConfig.of(**TCT | {"rounds": (1, 2), "stage2_lr": 1e-6}))
+    with pytest.raises(Stop):
+        execute(folder)
+    finding = folder.finding("stage2")
+    assert finding is not None
+    assert finding["step_size"] == 1e-6
+    resumed = RunFolder.resume(tmp_path / "run", {"stage2_lr": "auto"})
+    execute(resumed)
+    finding = resumed.finding("stage2")
+    assert finding is not None
+    assert finding["step_size"] == pytest.approx(0.95 * finding["diverges_from"])

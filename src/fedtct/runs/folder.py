@@ -21,7 +21,7 @@ from fedtct.models import Model
 from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
 from fedtct.runs.config import RunConfig, as_toml, as_value, read_toml
 from fedtct.runs.environment import environment
-from fedtct.runs.forms import DIVERGED, read_finding
+from fedtct.runs.forms import DIVERGED, STAGE2, read_finding
 from fedtct.runs.lock import hold, release
 from fedtct.runs.places import free_folder, resuming
 from fedtct.runs.watcher import Watcher
@@ -143,14 +143,14 @@ class RunFolder(Journal):
 
     def find_out(self, name: str, find: Callable[[], Finding]) -> None:
         """Find something out and keep it in ``findings``, once."""
-        path = self.path / FINDINGS / f"{name}.json"
+        path = self._finding(name)
         if not path.is_file():
             path.parent.mkdir(exist_ok=True)
             write_json(path, find())
 
     def finding(self, name: str) -> Finding | None:
         """What was found out, if it was."""
-        path = self.path / FINDINGS / f"{name}.json"
+        path = self._finding(name)
         return read_finding(path) if path.is_file() else None
 
     def finish(self, fit: Fit) -> None:
@@ -168,6 +168,9 @@ class RunFolder(Journal):
         """Why the run has no model, if it was given up."""
         found = None if self.finished else self.finding(DIVERGED)
         return found["reason"] if found else ""
+
+    def _finding(self, name: str) -> Path:
+        return self.path / FINDINGS / f"{name}.json"
 
     def _checkpoint(self, stage: str) -> Path:
         return self.path / CHECKPOINTS / f"{stage}.safetensors"
@@ -203,6 +206,8 @@ class RunFolder(Journal):
             if len(lines) > count:
                 os.truncate(metrics, sum(map(len, lines[:count])))
             lines = lines[:count]
+            if not self._checkpoint(STAGE2).is_file():  # it begins anew, with other steps perhaps
+                self._finding(STAGE2).unlink(missing_ok=True)
         self.history = History([from_line(line, metrics) for line in lines])
 
     def _rows_kept(self, lines: list[bytes]) -> int:
@@ -229,7 +234,7 @@ def check_same(path: Path, config: RunConfig, given: Mapping[str, Any]) -> None:
 
     A step size that it refused would otherwise cost all of stage 1.
     """
-    open_to_change = () if (path / CHECKPOINTS / "stage2.safetensors").is_file() else ("stage2_lr", "steps")
+    open_to_change = () if (path / CHECKPOINTS / f"{STAGE2}.safetensors").is_file() else ("stage2_lr", "steps")
     if different := [name for name in config.differences(given) if name not in open_to_change]:
         pairs = ((name, as_toml(getattr(config, name)), as_toml(as_value(name, given[name]))) for name in different)
         told = "; ".join(f"{name} is {there} there, {here} here" for name, there, here in pairs)
