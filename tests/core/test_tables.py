@@ -1,6 +1,7 @@
 """Tables: columns of numbers and texts, which silos agree on without showing rows."""
 
 import datetime
+import warnings
 from decimal import Decimal
 
 import numpy as np
@@ -181,3 +182,16 @@ def test_who_may_come_late(late, message):
     found = misfit(Silo(*late).describe({}), agreed.inputs, agreed.task, agreed.outputs)
     assert message in found
     assert bool(message) == bool(found)
+
+
+def test_a_column_that_may_hold_names_is_warned_of_before_the_server_is_told():
+    towns = ["Ulm", "Rom"] * 30
+    for names, warns in (([f"patient {k}" for k in range(60)], True), ([f"ward {k % 30}" for k in range(60)], False)):
+        silo = Silo(pd.DataFrame({"who": names, "town": towns}), [0, 1] * 30, name="north")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            silo.describe({})
+        told = [str(warning.message) for warning in caught]
+        assert [text.startswith("north: column 'who' has 60 different texts in 60 rows") for text in told] == [
+            True
+        ] * warns

@@ -8,6 +8,7 @@ is a column for each category, a missing value counts as the mean and has a colu
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_CATEGORIES = 500
+MANY_TEXTS = 20  # different ones, in more than half of the rows: they may be names or numbers of people
 LARGEST = 1e100  # beyond, squares overflow
 COMMA_NUMBER = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 ANY_NUMBER = re.compile(r"[+-]?((\d+|\d{1,3}(\.\d{3})+)(,\d+)?|(\d+|\d{1,3}(,\d{3})+)(\.\d+)?)([eE][+-]?\d+)?")
@@ -123,7 +125,14 @@ class Facts:
         if values.dtype == object:
             texts = [value for value in values if value is not None]
             kind, categories = TEXT if texts else EMPTY, tuple(sorted(set(texts)))
-            return cls(name, kind, len(texts), len(values) - len(texts), categories=categories).checked(whose)
+            facts = cls(name, kind, len(texts), len(values) - len(texts), categories=categories).checked(whose)
+            if len(categories) > max(MANY_TEXTS, len(texts) / 2):
+                warnings.warn(
+                    f"{whose}: column '{name}' has {len(categories)} different texts in {len(texts)} rows, and whoever "
+                    "asks the silos is told each of them: leave out names, numbers of people, dates and notes",
+                    stacklevel=2,
+                )
+            return facts
         there = values[~np.isnan(values)]
         if not len(there):
             return cls(name, EMPTY, 0, len(values))
