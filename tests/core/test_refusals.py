@@ -333,3 +333,12 @@ def test_tables_of_other_columns_are_refused_also_where_all_data_is_in_one_place
     for method in (FedAvg("linear", rounds=1), Centralized("linear", rounds=1)):
         with pytest.raises(FedtctError, match="silo 1 has no column 'size', which silo 0 has"):
             method.fit([(table, [0, 1]) for table in tables])
+
+
+@pytest.mark.filterwarnings("ignore:stage1 diverged", "ignore:features are large")
+def test_where_training_diverged_is_told():
+    spoilt = X.clone()
+    spoilt[3] = 1e6
+    silos = [Silo(x, Y, name=name) for name, x in {"north": X, "west": spoilt, "south": X}.items()]
+    with pytest.warns(UserWarning, match="training diverged in west alone: look at the samples there"):
+        FedAvg("mlp", rounds=2, local_epochs=5).fit(silos)

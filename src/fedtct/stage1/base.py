@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import ClassVar
 from fedtct.calibration import calibrate
 from fedtct.classifier import Fit, NetworkClassifier
 from fedtct.data.augment import check_augmentation
-from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole, make_plain
+from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole, listing, make_plain
 from fedtct.federation import Cost, Federation, Replies
 from fedtct.history import Journal, State
 from fedtct.models import Model, Weights
@@ -176,6 +177,8 @@ class Stage1(ABC):
                 told, telling = True, federation.ask("freeze", state["frozen"]).cost
             after, replies = self.round(federation, state, number)
             self._check_state(after, "round", "replies.average('parameters') and replies.average('buffers'), say")
+            if not bool(after["parameters"].isfinite().all()):
+                _warn_of_diverged(replies)
             if "frozen" not in state:
                 return after, replies
             if number == 0:  # later, silos are told again because a run goes on: one that never stopped does not pay it
@@ -212,3 +215,11 @@ class Stage1(ABC):
             if name not in state:
                 where = f"{type(self).__name__}.{made_by}"
                 raise FedtctError(f"{where} returns a state without '{name}': it needs {advice}")
+
+
+def _warn_of_diverged(replies: Replies) -> None:
+    """Say whose training led to weights that are no numbers, if not everybody's: a single sample may do that to all."""
+    weights = zip(replies.cost.silos, replies.values("parameters"), strict=False)
+    diverged = [name for name, parameters in weights if not bool(parameters.isfinite().all())]
+    if 0 < len(diverged) < len(replies.messages):
+        warnings.warn(f"training diverged in {listing(diverged)} alone: look at the samples there", stacklevel=2)
