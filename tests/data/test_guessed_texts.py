@@ -10,6 +10,7 @@ import pytest
 from fedtct import FedAvg, Silo
 from fedtct.cli import main
 from fedtct.data.sources import read_samples
+from fedtct.data.tables import Column
 from fedtct.runs.saved import Saved
 
 CODES, TRUTHS = ["01", "02", "X1"], ["TRUE", "FALSE", "unknown"]
@@ -54,8 +55,9 @@ def test_a_row_is_predicted_alike_whatever_rows_are_beside_it(tmp_path, monkeypa
     assert np.allclose(saved.model.scores(saved.samples(alone)[0]), expected)
     tested = saved.run.history[-1].test_loss
     assert tested == pytest.approx(saved.model.spec.task.squared_score(expected, labels(saved, alone)).mean_loss)
-    truths = pd.DataFrame({"code": ["02"], "flag": [True], "x": [0.5]})
-    assert np.allclose(saved.model.scores(truths), expected[1:])
+    guessed = pd.read_csv(alone)  # as a program that knows nothing of it has it
+    assert [guessed[name].dtype.kind for name in ("code", "flag")] == ["i", "b"]
+    assert np.allclose(saved.model.scores(guessed), expected)
 
 
 def labels(saved: Saved, file: Path):
@@ -76,3 +78,20 @@ def test_decimal_commas_are_no_numbers_in_a_column_of_texts(tmp_path):
     (tmp_path / "a.csv").write_text("size;y\n3,5;a\n4,5;b\n")
     assert read_samples(tmp_path / "a.csv", "y")[0]["size"].tolist() == [3.5, 4.5]
     assert read_samples(tmp_path / "a.csv", "y", texts=["size"])[0]["size"].tolist() == ["3,5", "4,5"]
+
+
+@pytest.mark.parametrize(
+    ("categories", "value", "found"),
+    [
+        (("1", "01"), 1.0, "1"),
+        (("01", "001"), 1.0, None),
+        (("01", "X"), 1.0, "01"),
+        (("1.0", "X"), 1.0, "1.0"),
+        (("False", "True", "X"), 0.0, "False"),
+        (("False", "True", "0"), 0.0, "0"),
+        (("X", "nan"), 1.0, None),
+    ],
+)
+def test_a_number_stands_for_the_only_category_that_it_may_be(categories, value, found):
+    code = Column("code", categories=categories).encode(np.array([value]), "the file")
+    assert code.tolist() == [[float(category == found) for category in categories]]

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
+from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -213,10 +214,25 @@ class Column:
         return result
 
     def _text(self, value: float) -> str:
-        """The category that a number stands for: a column of truth values has come to be one of numbers."""
-        text, truth = f"{value:.15g}", {1.0: "True", 0.0: "False"}.get(value, "")
-        known = self.categories or ()
-        return truth if truth in known and text not in known else text
+        """The category that a number stands for; as 1 that is written so, or else the only one that reads so, as 01."""
+        text = f"{value:.15g}"
+        return text if text in (self.categories or ()) else self._numbers.get(value, text)
+
+    @cached_property
+    def _numbers(self) -> dict[float, str]:
+        """Categories that a file without any other text would have as numbers or truth values."""
+        numbers = [(_as_number(category), category) for category in self.categories or ()]
+        count = Counter(number for number, _ in numbers)
+        return {number: category for number, category in numbers if number is not None and count[number] == 1}
+
+
+def _as_number(text: str) -> float | None:
+    if text in ("True", "False"):
+        return float(text == "True")
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True)
