@@ -76,9 +76,8 @@ class Session:
         if pooled:
             if not isinstance(federation, LocalFederation):
                 raise FedtctError("Centralized needs all data in one process: give it silos, not a federation")
-            agree(
-                federation.ask("describe", {}).messages, num_classes, names=federation.names()
-            )  # who differs is named
+            apart = federation.ask("describe", {}).messages  # put together, it could not be said who differs
+            agree(apart, num_classes, names=federation.names())
             federation = federation.pooled()
         journal = journal or Journal()
         agreed = _agree(federation, journal, num_classes, private)

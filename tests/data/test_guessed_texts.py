@@ -95,3 +95,10 @@ def test_decimal_commas_are_no_numbers_in_a_column_of_texts(tmp_path):
 def test_a_number_stands_for_the_only_category_that_it_may_be(categories, value, found):
     code = Column("code", categories=categories).encode(np.array([value]), "the file")
     assert code.tolist() == [[float(category == found) for category in categories]]
+
+
+def test_blanks_around_a_text_make_no_other_text(tmp_path):
+    (tmp_path / "a.csv").write_text("code,y\np ,a\n p, a\n  ,b \nTRUE ,b\n")
+    x, y = read_samples(tmp_path / "a.csv", "y")
+    assert x["code"].isna().tolist() == [False, False, True, False]
+    assert (x["code"].dropna().tolist(), list(y)) == (["p", "p", "True"], ["a", "a", "b", "b"])

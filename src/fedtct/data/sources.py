@@ -151,7 +151,12 @@ def _words(column: pd.Series[Any], decimal_commas: bool) -> pd.Series[Any]:
     """
     if decimal_commas and are_comma_numbers(column.dropna().tolist()):
         return column.str.replace(",", ".").astype(float)
-    return column.map(lambda value: TRUTHS.get(value, value))
+    return column.map(_word)
+
+
+def _word(value: Any) -> Any:
+    """A text without blanks around it; nothing but blanks is a missing value."""
+    return TRUTHS.get(value.strip(), value.strip()) or None if isinstance(value, str) else value
 
 
 def _how_written(path: Path) -> dict[str, Any]:

@@ -26,6 +26,7 @@ HOLDS = {  # what algorithms read of a reply
     "calibrate": ("n", "losses"),
 }
 MAY_DIVERGE = ("loss",)  # a model's that diverged is no number, which is not the silo's fault
+FINITE = ("moments", "sums")  # what is summed up once; training and steps may diverge, which is seen after the round
 DESCRIBES = {  # what a description holds besides, by its kind of samples and of answers
     "table": ("columns",),
     "pixels": ("pixels", "sum", "square_sum"),
@@ -53,6 +54,8 @@ def flaw(question: str, asked: Message, reply: Message, outputs: int, features: 
             return f"its '{name}' is no array of real numbers"
         if tuple(found.shape) != shape:
             return f"its '{name}' has shape {tuple(found.shape)}, not {shape}"
+        if question in FINITE and not bool(found.isfinite().all()):
+            return f"its '{name}' is not finite"
     return misdescribed(reply) if question == "describe" else ""
 
 
