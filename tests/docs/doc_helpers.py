@@ -5,9 +5,10 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.main import get_command
 
-from fedtct.cli import app
+from fedtct.cli import app, main
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -35,3 +36,15 @@ def unknown(words: list[str]) -> list[str]:
         command = command.commands[rest.pop(0)]
     known = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
     return [word for word in rest if word.startswith("-") and word.split("=")[0] not in known | {"--help", "-h"}]
+
+
+def run(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What a command prints, in this process: that it starts as one of its own is for tests/cli/test_process.py."""
+    done, (out, err) = main(words), capsys.readouterr()
+    assert done == 0, f"fedtct {' '.join(words)}\n{out}{err}"
+    return out
+
+
+def run_python(block: str) -> None:
+    """A block of Python, as if it were typed into a fresh interpreter."""
+    exec(compile(block, "<page>", "exec"), {"__name__": "__main__"})

@@ -1,15 +1,12 @@
 """Commands and numbers in the pages: commands exist or run, numbers are those of results/."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
-from doc_helpers import PAGES, ROOT, blocks, commands, unknown
+from doc_helpers import PAGES, ROOT, blocks, commands, run, run_python, unknown
 
 DOCS = ROOT / "docs"
 RUN_ELSEWHERE = ["demo"]  # by tests/cli/test_process.py
@@ -21,21 +18,17 @@ def test_every_command_is_one_that_fedtct_knows(page: Path) -> None:
         assert unknown(words) == [], f"fedtct {' '.join(words)}"
 
 
-def run(words: list[str], folder: Path) -> None:
-    """A command as a user types it, in a process of its own."""
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}{done.stderr}"
-
-
 @pytest.mark.parametrize("name", ["start", "reproduce"])
-def test_the_commands_of_a_page_run_as_printed(name: str, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_run_as_printed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     page = DOCS / f"{name}.md"
     for words in commands(page, "sh"):
         if words != RUN_ELSEWHERE:
-            run([sys.executable, "-m", "fedtct", *words], tmp_path)
+            run(words, capsys)
     for block in blocks(page, "python"):
-        run([sys.executable, "-c", block], tmp_path)
+        run_python(block)
 
 
 RETRAINED = ("fedavg", "retrain1-fedavg", "retrain3-fedavg")  # of table 1, that how-it-works.md tells of
