@@ -1,5 +1,7 @@
 """What a server tells of a run: it reaches those who look on, and a run is stopped at the server with them."""
 
+import contextlib
+import io
 import sys
 from pathlib import Path
 
@@ -49,8 +51,10 @@ def test_what_one_watcher_is_told_at_the_server_another_hears(capsys):
 
 def following(tmp_path: Path, last: str, tell, listener=None) -> int:
     """Follow a run that says things, and then a last one."""
-    program = f"print('Successfully started run 17')\nimport sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
-    program += f"from test_log_lines import speak\nspeak()\nprint({last!r}, flush=True)"
+    with contextlib.redirect_stdout(io.StringIO()) as spoken:
+        speak()
+    lines = ["Successfully started run 17", *spoken.getvalue().splitlines(), last]
+    program = f"print(*{lines}, sep='\\n', flush=True)"
     return processes.follow([sys.executable, "-c", program], tmp_path, tell, listener)
 
 

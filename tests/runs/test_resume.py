@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedtct.cli import main
 from fedtct.errors import FedtctError
 from fedtct.history import Checkpoint, Row
 from fedtct.least_squares import closed_form
@@ -146,7 +147,7 @@ def test_half_a_line_and_half_a_checkpoint_are_dropped(tmp_path: Path) -> None:
     assert run(RunFolder.resume(doomed.path)) == expected
 
 
-def test_a_process_that_is_killed_by_the_system_can_be_resumed(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_by_the_system_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = ["--limit", "200", "--silos", "4", "--method", "scaffold", "--rounds", "30", "--local-epochs", "2"]
 
     def fedtct(*words: str) -> subprocess.Popen[bytes]:
@@ -155,7 +156,8 @@ def test_a_process_that_is_killed_by_the_system_can_be_resumed(tmp_path: Path) -
             command, cwd=tmp_path, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": "1"}
         )
 
-    assert fedtct(*options, "--out", "whole").wait(120) == 0
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "--json", *options, "--out", "whole"]) == 0
     process = fedtct(*options, "--out", "stopped")
     metrics, deadline = tmp_path / "stopped" / METRICS, time.monotonic() + 120
     while not (metrics.is_file() and metrics.read_bytes().count(b"\n") > 3):
