@@ -284,7 +284,6 @@ def test_check_tells_in_words_what_is_right_and_what_is_not(deployment, tmp_path
 
 
 @four  # and the last of these tests: the silos that die in it stay dead
-@pytest.mark.slow  # minutes on a slow machine
 def test_silos_that_die_are_gone_on_without(deployment, tmp_path):
     """One in stage 1 and one in stage 2, each while it works on an answer; none of the others answers before that."""
     app = app_of(
