@@ -64,8 +64,9 @@ def supernode(silo: SiloConfig, file: Path, port: int) -> list[str]:
     ca, key = silo.path(silo.ca), silo.path(silo.key)
     _need(ca, "it comes from whoever made the federation's keys")
     _need(key, "it comes from whoever made the federation's keys")
+    _program("flower-supernode")
     return [
-        *_program("flower-supernode"),
+        *(sys.executable, "-m", "fedtct.deploy.supernode"),
         *("--superlink", silo.server, "--root-certificates", str(ca), "--auth-supernode-private-key", str(key)),
         *("--host", "127.0.0.1", "--port", str(port)),
         *("--node-config", f"silo={json.dumps(str(file.absolute()))}"),

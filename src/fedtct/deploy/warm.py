@@ -1,0 +1,91 @@
+"""A process that has loaded PyTorch, Flower and fedtct, copied for every answer: python -m fedtct.deploy.warm PID
+
+Flower has every message answered by a new process, which spends seconds on loading. A copy of one that has loaded
+everything and done nothing is as new: the app is loaded in it alone, and nothing that it does reaches the next.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from fedtct.deploy.hand_over import PROGRAM, SOCKET
+
+LOOK_SECONDS = 1.0  # how often it is seen whether anybody is left to wait for
+
+
+def main() -> None:
+    """Wait for messages that are to be answered by Flower's program."""
+    serve(_load_flower, int(sys.argv[1]))
+
+
+def _load_flower() -> Any:
+    import fedtct.deploy.client_app  # noqa: F401  which copies need not load again
+
+    return entry_points(group="console_scripts")[PROGRAM].load()
+
+
+def serve(load: Callable[[], Callable[[], object]], parent: int) -> None:
+    """Wait for work while the process ``parent`` is there, which started this one; in a copy, do the work.
+
+    What it takes is loaded when there is work for the first time: a silo whose server is away costs nothing.
+    """
+    program = None
+    with _listener(Path(os.environ["FLWR_HOME"])) as listener:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for copies to end
+        while os.getppid() == parent:
+            try:
+                connection, _ = listener.accept()
+            except TimeoutError:
+                continue
+            program = program or load()
+            if os.fork() == 0:
+                break
+            connection.close()
+        else:
+            return
+    _become(connection)
+    program()
+
+
+def _listener(home: Path) -> socket.socket:
+    """Where work comes from; nobody else may bring any."""
+    listener, here, mask = socket.socket(socket.AF_UNIX), Path.cwd(), os.umask(0o077)
+    os.chdir(home)
+    Path(SOCKET).unlink(missing_ok=True)
+    listener.bind(SOCKET)
+    os.chdir(here)
+    os.umask(mask)
+    listener.listen()
+    listener.settimeout(LOOK_SECONDS)
+    return listener
+
+
+def _become(connection: socket.socket) -> None:
+    """Take over the words, environment, folder and output of the process that asks, and tell it so."""
+    import numpy as np
+
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    np.random.seed()  # noqa: NPY002  as a new process does: copies must not draw the same noise
+    with connection:
+        connection.settimeout(None)
+        _, outputs, _, _ = socket.recv_fds(connection, 1, 2)
+        text = b"".join(iter(lambda: connection.recv(65536), b""))
+        words, environment, folder = json.loads(text)
+        for number, output in enumerate(outputs, start=1):
+            os.dup2(output, number)
+            os.close(output)
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(folder)
+        sys.argv = [PROGRAM, *words]
+        connection.sendall(b"!")
+
+
+if __name__ == "__main__":
+    main()

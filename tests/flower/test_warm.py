@@ -1,0 +1,100 @@
+"""Answers begin warm: copies of a process that waits are as new processes, and it is gone when nobody needs it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fedtct.deploy import hand_over
+from fedtct.deploy.supernode import LOOK_SECONDS, _Impatient
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is copied")
+
+WAITING = """
+import json, os, sys, threading
+import numpy as np, torch
+from fedtct.deploy import warm
+
+seen = []
+
+def program():
+    seen.append(1)
+    print(json.dumps({
+        "words": sys.argv, "folder": os.getcwd(), "asker": os.environ["ASKER"], "seen": len(seen),
+        "noise": np.random.normal(), "threads": threading.active_count(), "cuda": torch.cuda.is_initialized(),
+    }), flush=True)
+
+warm.serve(lambda: program, int(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def waiting(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path / ("long" * 30)))  # longer than the name of a socket may be
+    Path(os.environ["FLWR_HOME"]).mkdir()
+    process = subprocess.Popen([sys.executable, "-c", WAITING, str(os.getpid())], stderr=subprocess.PIPE)
+    socket = Path(os.environ["FLWR_HOME"]) / hand_over.SOCKET
+    deadline = time.monotonic() + 60
+    while not socket.exists():
+        assert process.poll() is None, process.stderr.read().decode()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def ask(*words: str, folder: Path, programs: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-IS", hand_over.__file__, str(programs), *words]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=os.environ | {"ASKER": words[0]})
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def test_copies_are_as_new_processes(waiting, tmp_path):
+    answers = [json.loads(ask(word, "--more", folder=tmp_path, programs=tmp_path).stdout) for word in ("a", "b")]
+    for word, answer in zip(("a", "b"), answers, strict=True):
+        assert answer["words"] == [hand_over.PROGRAM, word, "--more"]
+        assert (answer["folder"], answer["asker"]) == (str(tmp_path), word)
+        assert answer["seen"] == 1, "what a copy did reached the next"
+        assert (answer["threads"], answer["cuda"]) == (1, False), "what is copied must be at rest"
+    assert answers[0]["noise"] != answers[1]["noise"]
+
+
+def test_nobody_else_may_ask_for_a_copy(waiting):
+    assert (Path(os.environ["FLWR_HOME"]) / hand_over.SOCKET).stat().st_mode & 0o077 == 0
+
+
+def test_without_one_that_waits_it_is_the_program_itself(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    program = tmp_path / hand_over.PROGRAM
+    program.write_text('#!/bin/sh\necho cold "$@" in $PWD\n')
+    program.chmod(0o700)
+    assert ask("a", folder=tmp_path, programs=tmp_path).stdout == f"cold a in {tmp_path}\n"
+
+
+def test_it_is_gone_when_the_one_that_started_it_is(tmp_path):
+    start = f"import os, subprocess, sys; subprocess.Popen([sys.executable, '-c', {WAITING!r}, str(os.getpid())])"
+    environment = os.environ | {"FLWR_HOME": str(tmp_path)}
+    # Its output is closed when the last process that has it ends.
+    subprocess.run([sys.executable, "-c", start], env=environment, stdout=subprocess.PIPE, timeout=60)
+
+
+def test_a_supernode_does_not_sleep_for_long(monkeypatch):
+    slept = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    impatient = _Impatient()
+    impatient.sleep(3)
+    impatient.sleep(0.1)
+    assert slept == [LOOK_SECONDS, 0.1]
+    assert impatient.monotonic is time.monotonic
+
+
+def test_flower_sleeps_where_it_is_kept_from_it():
+    from flwr.supernode import start_client_internal
+
+    assert start_client_internal.time is time
