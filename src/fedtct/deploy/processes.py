@@ -64,7 +64,7 @@ def supernode(silo: SiloConfig, file: Path, port: int) -> list[str]:
     ca, key = silo.path(silo.ca), silo.path(silo.key)
     _need(ca, "it comes from whoever made the federation's keys")
     _need(key, "it comes from whoever made the federation's keys")
-    _program("flower-supernode")
+    _program("flower-supernode")  # says what to install if it is not there
     return [
         *(sys.executable, "-m", "fedtct.deploy.supernode"),
         *("--superlink", silo.server, "--root-certificates", str(ca), "--auth-supernode-private-key", str(key)),
