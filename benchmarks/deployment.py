@@ -6,6 +6,8 @@ A SuperLink and four SuperNodes on loopback, with TLS and node keys, on digits: 
 import argparse
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -46,8 +48,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(Path(folder))
         local = median(row.seconds for row in bench.here(FEDAVG) if row.round)  # before anything else is running
-        with bench.deployment:
-            rows = [bench.round_row(local), bench.wire_row(), bench.stage2_row(scaffold)]
+        with bench.deploy(FlowersSuperNodes, "plain"):
+            plain = bench.seconds_a_round()
+        with bench.deploy(LocalDeployment, "ours"):
+            rows = [bench.round_row(plain, local), bench.wire_row(), bench.stage2_row(scaffold)]
     show(rows, "A federation over Flower")
     record = Record.here(
         "python -m benchmarks.deployment" + (f" --rounds {options.rounds}" if options.rounds != 100 else ""),
@@ -58,21 +62,35 @@ def main() -> None:
     record.write(options.out)
 
 
+class FlowersSuperNodes(LocalDeployment):
+    """Silos that answer as Flower's own program does; everything else is as it is."""
+
+    def _start(self, command: list[str], folder: Path, log: str) -> "subprocess.Popen[bytes]":
+        ours = [sys.executable, "-m", "fedtct.deploy.supernode"]
+        if command[: len(ours)] == ours:
+            command = ["flower-supernode", *command[len(ours) :]]
+        return super()._start(command, folder, log)
+
+
 class Bench:
     """Silos with their data, and what was measured with them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.load = folder, os.getloadavg()[0]
         self.job = prepare(RunConfig.of(**SETTINGS))
-        data = {
+        self.data = {
             f"silo-{number}": str(write_npz(folder / f"{number}.npz", silo.x, silo.y))
             for number, silo in enumerate(self.job.silos)
         }
         self.test = write_npz(folder / "test.npz", *self.job.data.test)
-        self.deployment = LocalDeployment(folder / "federation", data)
-        for name in data:  # they train on all samples, as here
-            replace_text(self.deployment.silo_file(name), f"# holdout = {HOLDOUT}", "holdout = 0")
         self.runs = 0
+
+    def deploy(self, kind: type[LocalDeployment], name: str) -> LocalDeployment:
+        """A deployment for the runs that follow."""
+        self.deployment = kind(self.folder / name, self.data)
+        for silo in self.data:  # they train on all samples, as here
+            replace_text(self.deployment.silo_file(silo), f"# holdout = {HOLDOUT}", "holdout = 0")
+        return self.deployment
 
     def over_flower(self, settings: dict[str, Any], wire: str = "fp32") -> tuple[History, float]:
         """A run over the deployment: its rows, and the seconds from the command to its end."""
@@ -89,15 +107,21 @@ class Bench:
         config = RunConfig.of(**SETTINGS | settings, device="cpu")
         return config.build(10).fit(LocalFederation(self.job.silos, "cpu"), test=self.job.data.test).history
 
-    def round_row(self, local: float) -> Row:
-        """A round of FedAvg, of which ``local`` seconds are the work of all silos, which share this machine."""
+    def seconds_a_round(self) -> float:
+        """Of FedAvg over the deployment."""
         self.full, _ = self.over_flower(FEDAVG)
-        ours = median(row.seconds for row in self.full if row.round)
+        return median(row.seconds for row in self.full if row.round)
+
+    def round_row(self, plain: float, local: float) -> Row:
+        """A round of FedAvg, of which ``local`` seconds are the work of all silos, which share this machine."""
+        ours = self.seconds_a_round()
         return Row(
             part="a round",
             what=f"FedAvg, {SILOS} silos",
             unit="s",
             ours=ours,
+            plain=plain,
+            plain_is="Flower's own SuperNodes",
             floor=local,
             bound="local work: the same rounds in one process",
             detail={"overhead_seconds": ours - local},
