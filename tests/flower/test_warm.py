@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from fedtct.deploy import hand_over
-from fedtct.deploy.supernode import LOOK_SECONDS, _Impatient
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is copied")
 
@@ -82,19 +81,3 @@ def test_it_is_gone_when_the_one_that_started_it_is(tmp_path):
     environment = os.environ | {"FLWR_HOME": str(tmp_path)}
     # Its output is closed when the last process that has it ends.
     subprocess.run([sys.executable, "-c", start], env=environment, stdout=subprocess.PIPE, timeout=60)
-
-
-def test_a_supernode_does_not_sleep_for_long(monkeypatch):
-    slept = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    impatient = _Impatient()
-    impatient.sleep(3)
-    impatient.sleep(0.1)
-    assert slept == [LOOK_SECONDS, 0.1]
-    assert impatient.monotonic is time.monotonic
-
-
-def test_flower_sleeps_where_it_is_kept_from_it():
-    from flwr.supernode import start_client_internal
-
-    assert start_client_internal.time is time

@@ -31,7 +31,6 @@ QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # what runs is what was installed, on every machine
-    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",  # seconds; one, if nothing is said, for every message
 }
 
 

@@ -14,6 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedtct.classifier import Fit
 from fedtct.data.sources import read_samples
 from fedtct.deploy.log_lines import Speaker, say
+from fedtct.deploy.patience import pull_sooner
 from fedtct.deploy.registration import whose_keys
 from fedtct.errors import FedtctError, check_not_negative
 from fedtct.federation.exchange import Terms
@@ -147,6 +148,7 @@ def server_app(settings: Path) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
+        pull_sooner()
         overrides = {key: value for key, value in context.run_config.items() if value != ""}
         resume = str(overrides.pop("resume", ""))
         try:

@@ -7,23 +7,12 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import Any
 
 from fedtct.deploy import hand_over
+from fedtct.deploy.patience import pull_sooner, sleep_less
 
-LOOK_SECONDS = 0.3
-
-
-class _Impatient:
-    """The module ``time``, but for long sleeps."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(time, name)
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(min(seconds, LOOK_SECONDS))
+TASKS = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}  # seconds; one, if nothing is said, for every message
 
 
 def main() -> None:
@@ -31,8 +20,9 @@ def main() -> None:
     from flwr.supernode import start_client_internal as node
     from flwr.supernode.cli import flower_supernode
 
-    if hasattr(node, "time"):  # Flower has no setting for it; where it sleeps elsewhere, it is as patient as it was
-        node.time = _Impatient()
+    sleep_less(node)
+    pull_sooner()
+    os.environ.update(TASKS)
     if sys.platform == "linux":  # elsewhere a process that has loaded PyTorch cannot be copied safely
         _begin_warm(Path(os.environ["FLWR_HOME"]))
     flower_supernode()

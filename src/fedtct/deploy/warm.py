@@ -25,8 +25,13 @@ def main() -> None:
 
 
 def _load_flower() -> Any:
-    import fedtct.deploy.client_app  # noqa: F401  which copies need not load again
+    import httpcore  # noqa: F401  which copies need not load again, as the others here
+    import numpy.ma  # noqa: F401
 
+    import fedtct.deploy.client_app  # noqa: F401
+    from fedtct.deploy.patience import pull_sooner
+
+    pull_sooner()
     return entry_points(group="console_scripts")[PROGRAM].load()
 
 

@@ -1,0 +1,57 @@
+"""Flower waits for less long, and where it is kept from waiting is where it waits."""
+
+import time
+
+from flwr.supercore.inflatable import inflatable_utils
+from flwr.supercore.inflatable.inflatable_utils import ObjectUnavailableError
+from flwr.superlink.grid import http_grid
+from flwr.supernode import start_client_internal
+from flwr.supernode.runtime import run_clientapp
+
+from fedtct.deploy.patience import LOOK_SECONDS, pull_sooner, sleep_less
+
+
+def test_a_supernode_does_not_sleep_for_long(monkeypatch):
+    slept = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    monkeypatch.setattr(start_client_internal, "time", time)  # where Flower sleeps; put back afterwards
+    sleep_less(start_client_internal)
+    start_client_internal.time.sleep(3)
+    start_client_internal.time.sleep(0.1)
+    assert slept == [LOOK_SECONDS, 0.1]
+    assert start_client_internal.time.monotonic is time.monotonic
+
+
+def test_flower_sleeps_where_it_is_kept_from_it():
+    assert start_client_internal.time is time
+
+
+def test_what_is_not_there_yet_is_asked_for_soon_again(monkeypatch):
+    pulls = (inflatable_utils.pull_objects, inflatable_utils.pull_and_inflate_object_from_tree)
+    for pull in pulls:
+        monkeypatch.setitem(pull.__kwdefaults__, "initial_backoff", 60)  # put back afterwards
+    pull_sooner()
+    assert [pull.__kwdefaults__["initial_backoff"] for pull in pulls] == [LOOK_SECONDS] * 2
+    answers, start = iter([ObjectUnavailableError("a"), b"here"]), time.monotonic()
+
+    def pull_one(part):
+        if isinstance(answer := next(answers), Exception):
+            raise answer
+        return answer
+
+    assert inflatable_utils.pull_objects(["a"], pull_one) == {"a": b"here"}
+    assert time.monotonic() - start < 30
+
+
+def test_flower_asks_where_it_is_made_to_ask_sooner():
+    assert start_client_internal.pull_objects is inflatable_utils.pull_objects
+    assert http_grid.pull_objects is inflatable_utils.pull_objects
+    assert run_clientapp.pull_and_inflate_object_from_tree is inflatable_utils.pull_and_inflate_object_from_tree
+
+
+def test_a_flower_that_waits_otherwise_is_left_alone(monkeypatch):
+    monkeypatch.delattr(inflatable_utils, "pull_objects")
+    monkeypatch.delattr(start_client_internal, "time")
+    pull_sooner()
+    sleep_less(start_client_internal)
+    assert not hasattr(start_client_internal, "time")
