@@ -14,20 +14,31 @@ from fedtct.deploy import hand_over
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is copied")
 
 WAITING = """
-import json, os, sys, threading
-import numpy as np, torch
+import atexit, json, os, sys, threading
 from fedtct.deploy import warm
 
 seen = []
 
-def program():
-    seen.append(1)
-    print(json.dumps({
-        "words": sys.argv, "folder": os.getcwd(), "asker": os.environ["ASKER"], "seen": len(seen),
-        "noise": np.random.normal(), "threads": threading.active_count(), "cuda": torch.cuda.is_initialized(),
-    }), flush=True)
+class Loaded:
+    def __del__(self):
+        print("freed")
 
-warm.serve(lambda: program, int(sys.argv[1]))
+def load():
+    global loaded
+    import numpy as np, torch
+    loaded = Loaded()
+    atexit.register(lambda: os.environ.get("ASKER") and print("done"))
+
+    def program():
+        seen.append(1)
+        print(json.dumps({
+            "words": sys.argv, "folder": os.getcwd(), "asker": os.environ["ASKER"], "seen": len(seen),
+            "noise": np.random.normal(), "threads": threading.active_count(), "cuda": torch.cuda.is_initialized(),
+        }))
+
+    return program
+
+warm.serve(load, int(sys.argv[1]))
 """
 
 
@@ -55,13 +66,19 @@ def ask(*words: str, folder: Path, programs: Path) -> subprocess.CompletedProces
 
 
 def test_copies_are_as_new_processes(waiting, tmp_path):
-    answers = [json.loads(ask(word, "--more", folder=tmp_path, programs=tmp_path).stdout) for word in ("a", "b")]
+    outputs = [ask(word, "--more", folder=tmp_path, programs=tmp_path).stdout.splitlines() for word in ("a", "b")]
+    answers = [json.loads(output[0]) for output in outputs]
     for word, answer in zip(("a", "b"), answers, strict=True):
         assert answer["words"] == [hand_over.PROGRAM, word, "--more"]
         assert (answer["folder"], answer["asker"]) == (str(tmp_path), word)
         assert answer["seen"] == 1, "what a copy did reached the next"
         assert (answer["threads"], answer["cuda"]) == (1, False), "what is copied must be at rest"
     assert answers[0]["noise"] != answers[1]["noise"]
+
+
+def test_a_copy_ends_as_a_process_does_but_frees_nothing(waiting, tmp_path):
+    output = ask("a", folder=tmp_path, programs=tmp_path).stdout.splitlines()
+    assert output[1:] == ["done"]  # what is to be done at the end is done and told, and no time is spent on freeing
 
 
 def test_nobody_else_may_ask_for_a_copy(waiting):
