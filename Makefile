@@ -5,9 +5,10 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test docs bench bench-large bench-peers performance lint format clean chromium plotly
 
+# Not compiled: most of what is installed is never imported, and what is gets compiled then.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	@touch $@
 
 demo: $(VENV)/.installed
