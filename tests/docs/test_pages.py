@@ -71,8 +71,9 @@ def test_what_a_deployment_costs_is_what_was_measured() -> None:
     sizes, told = wire["detail"], whole["detail"]
     sentences = [
         f"takes {rounds['ours']:.1f} s, of which {rounds['floor']:.2f} s are local work",
+        f"and {rounds['plain']:.1f} s with Flower's own SuperNodes",
         f"takes {whole['ours']:.0f} s with stage 2 in one round",
-        f"and {whole['plain']:.0f} s with {told['rounds']} rounds",
+        f"and {whole['plain']:.0f} s with {told['rounds']} rounds, {told['seconds_a_round']:.1f} s each",
         f"accuracy is {told['one_round_test_accuracy']:.1%} and {told['many_rounds_test_accuracy']:.1%}",
         f"{sizes['fp16_bytes_up'] / 1e6:.2f} MB a round instead of {sizes['fp32_bytes_up'] / 1e6:.2f} MB",
         f"accuracy after four rounds is {sizes['fp16_test_accuracy']:.1%} instead of {sizes['fp32_test_accuracy']:.1%}",
