@@ -5,10 +5,11 @@ BIN := $(VENV)/bin
 
 .PHONY: demo test docs bench bench-large bench-peers performance lint format clean chromium plotly
 
-# Not compiled: most of what is installed is never imported, and what is gets compiled then.
+# Compiled afterwards, on all cores, as pip takes one; some packages carry files for other Pythons, which do not compile.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@
 
 demo: $(VENV)/.installed
