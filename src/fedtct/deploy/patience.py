@@ -21,7 +21,7 @@ class _Impatient:
 def sleep_less(module: ModuleType) -> None:
     """Keep the functions of a module from sleeping for long."""
     if hasattr(module, "time"):
-        module.time = _Impatient()  # type: ignore[attr-defined]
+        module.time = _Impatient()  # type: ignore[attr-defined]  # which modules have it is not known
 
 
 def pull_sooner() -> None:

@@ -26,7 +26,8 @@ def main() -> None:
 
 
 def _load_flower() -> Any:
-    import httpcore  # noqa: F401  which copies need not load again, as the others here
+    # What every copy would load for itself; httpcore and numpy.ma are what Flower loads late.
+    import httpcore  # noqa: F401
     import numpy.ma  # noqa: F401
 
     import fedtct.deploy.client_app  # noqa: F401
