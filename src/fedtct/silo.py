@@ -184,13 +184,14 @@ class Silo:
             trainable=m["trainable"],
         )
         correction, memory = correction_of(m), self.memory.setdefault("stage1", {})
-        term = correction.before(memory, m["parameters"]) if correction else None
+        start = _start(m)
+        term = correction.before(memory, start.parameters) if correction else None
         seed = derive(m["seed"], "train", m["round"], self.index)
-        return rating, Job(self.index, self.x, self.y, self._weights(m), plan, seed, frozen.spread(term))
+        return rating, Job(self.index, self.x, self.y, frozen.whole(start), plan, seed, frozen.spread(term))
 
     def end_training(self, message: Message, job: Job, local: Weights) -> Message:
         """Remember what the algorithm needs remembered, and reply."""
-        steps, start = job.plan.steps(len(self)), Weights(message["parameters"], message["buffers"])
+        steps, start = job.plan.steps(len(self)), _start(message)
         local = self._frozen.meant_by(message, self.name).part(local)
         if correction := correction_of(message):
             correction.after(self.memory["stage1"], start.parameters, local.parameters, steps)
@@ -297,14 +298,10 @@ class Silo:
         return self._features
 
     def _network_at(self, message: Message) -> Network:
-        self.network.load(self._weights(message))
+        brought = Weights(message["parameters"], message["buffers"])
+        self.network.load(self._frozen.meant_by(message, self.name).whole(brought))
         self.network.module.eval()
         return self.network
-
-    def _weights(self, message: Message) -> Weights:
-        """All weights that a message is about, those that it does not bring too."""
-        brought = Weights(message["parameters"], message["buffers"])
-        return self._frozen.meant_by(message, self.name).whole(brought)
 
     def _linear_model(self, message: Message) -> Callable[[Tensor], Tensor]:
         tangents, normaliser = self._tangent_map(message), Normaliser.among(message)
@@ -390,6 +387,11 @@ def take_steps(
     if scaffold:
         scaffold.remember(memory, start, gradient)
     return start, local
+
+
+def _start(message: Message) -> Weights:
+    """Where training begins: at the weights that are rated, unless the question says where."""
+    return Weights(message["start" if "start" in message else "parameters"], message["buffers"])
 
 
 def _score_reply(train: Score, held: Score) -> Message:

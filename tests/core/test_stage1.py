@@ -237,7 +237,7 @@ def test_fedadam_is_adam_on_the_mean_change():
 
 
 def test_feddyn_is_that_of_its_paper():
-    """Algorithm 1 of Acar et al., every silo taking part, weighted by samples."""
+    """Algorithm 1 of Acar et al., every silo taking part, weighted by samples; the model is the average."""
     parts, model, rounds, alpha = skewed_data(), tiny_net(), 3, 0.5
     found = fit(FedDyn, [Silo(*part) for part in parts], model, rounds=rounds, alpha=alpha)
     w = flat(model)
@@ -256,7 +256,31 @@ def test_feddyn_is_that_of_its_paper():
         mean = sum(share * w_k for share, w_k in zip(shares_of(parts), local, strict=True))
         h = h - alpha * (mean - w)
         w = mean - h / alpha
-    assert torch.allclose(parameters_of(found), w, rtol=1e-9, atol=1e-11)
+    assert torch.allclose(parameters_of(found), mean, rtol=1e-9, atol=1e-11)
+
+
+class Heard(LocalFederation):
+    """Keeps what silos are asked to train from."""
+
+    def __init__(self, silos):
+        super().__init__(silos)
+        self.questions = []
+
+    def ask(self, question, message):
+        if question == "train":
+            self.questions.append(message)
+        return super().ask(question, message)
+
+
+def test_feddyn_goes_on_from_as_far_beyond_the_average_as_it_moved():
+    """w = w̄ − h/α is 2·w̄ − w̄_before if all silos answer, whatever α is."""
+    heard = Heard([Silo(*part) for part in skewed_data()])
+    FedDyn(tiny_net(), rounds=4, alpha=0.3, **LOCAL).fit(heard)
+    averages = [question["parameters"] for question in heard.questions]
+    starts = [question["start"] for question in heard.questions]
+    assert torch.equal(starts[0], averages[0])
+    for before, average, start in zip(averages, averages[1:], starts[1:], strict=False):
+        assert torch.allclose(start, 2 * average - before, rtol=1e-9, atol=1e-11)
 
 
 def error_after(method, rounds, parts, **options):

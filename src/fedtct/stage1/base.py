@@ -8,6 +8,8 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+from torch import Tensor
+
 from fedtct.calibration import calibrate
 from fedtct.classifier import Fit, NetworkClassifier
 from fedtct.data.augment import check_augmentation
@@ -94,26 +96,45 @@ class Stage1(ABC):
         """The server's state before the first round; ``weights`` are those that are trained."""
         return weights._asdict()
 
-    def question(self, state: State, number: int, *, prox: float = 0.0, correction: str = "none") -> Message:
-        """What a silo needs to know to train for a round, and the weights that are trained."""
-        return {
-            "parameters": state["parameters"],
-            "buffers": state["buffers"],
-            "round": number,
-            "seed": self.seed,
-            "epochs": self.local_epochs,
-            "batch_size": self.batch_size,
-            "lr": self.lr,
-            "weight_decay": self.weight_decay,
-            "prox": prox,
-            "correction": correction,
-            "server_steps": float(state.get("server_steps", 0.0)),
-            "augment": self.augment,
-            "trainable": self.trainable,
-            "evaluate": number % self.evaluate_every == 0 and not self.noise,
-            "clip": self.clip,
-            "noise": self.noise,
-        } | ({"frozen": digest(state["frozen"])} if "frozen" in state else {})
+    def question(
+        self,
+        state: State,
+        number: int,
+        *,
+        start: Tensor | None = None,
+        prox: float = 0.0,
+        correction: str = "none",
+    ) -> Message:
+        """What a silo needs to know to train for a round, and the weights that are trained.
+
+        Silos rate the state's parameters, and train from there or from ``start``; a round without a rating brings only
+        what they train from.
+        """
+        rated = number % self.evaluate_every == 0 and not self.noise
+        told = {"parameters": state["parameters"]}
+        if start is not None:
+            told = told | {"start": start} if rated else {"parameters": start}
+        return (
+            told
+            | {
+                "buffers": state["buffers"],
+                "round": number,
+                "seed": self.seed,
+                "epochs": self.local_epochs,
+                "batch_size": self.batch_size,
+                "lr": self.lr,
+                "weight_decay": self.weight_decay,
+                "prox": prox,
+                "correction": correction,
+                "server_steps": float(state.get("server_steps", 0.0)),
+                "augment": self.augment,
+                "trainable": self.trainable,
+                "evaluate": rated,
+                "clip": self.clip,
+                "noise": self.noise,
+            }
+            | ({"frozen": digest(state["frozen"])} if "frozen" in state else {})
+        )
 
     def fit(self, silos: Silos, test: Labelled | None = None, *, journal: Journal | None = None) -> Fit:
         """Train across silos.

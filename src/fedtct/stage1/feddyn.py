@@ -18,6 +18,9 @@ class FedDyn(Stage1):
 
     The server keeps h = Σ (n_k/n)·g_k over all silos. One that does not answer keeps its g_k, and so its part of h:
     what the others did changes h by their share only. With α = 0 both terms are off and it is FedAvg.
+
+    The model is the average w̄ of silos' weights, which the authors' theorems are about and their code rates. The point
+    that silos go on from, w_server = w̄ − h/α, lies beyond it: if all of them answer, by as much as w̄ moved.
     ``alpha`` is α; other settings are those of :class:`~fedtct.stage1.Stage1`.
     """
 
@@ -34,10 +37,10 @@ class FedDyn(Stage1):
         return weights._asdict() | {"h": torch.zeros_like(weights.parameters), "total": 0}
 
     def round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:
-        """h ← h − α·share·(w̄ − w),  w ← w̄ − h/α,  with w̄ the average of the weights of silos that answered."""
-        replies = federation.ask("train", self.question(state, number, prox=self.alpha, correction="feddyn"))
+        """With w = w̄ − h/α:  h ← h − α·share·(w̄₊ − w),  w̄₊ the average of the weights of silos that answered."""
+        w = state["parameters"] - state["h"] / (self.alpha or 1.0)  # h is zero if α is
+        replies = federation.ask("train", self.question(state, number, start=w, prox=self.alpha, correction="feddyn"))
         mean = replies.average("parameters")
         grown = state["total"] / replies.total if replies.total and state["total"] else 1.0  # newcomers have g_k = 0
-        h = grown * state["h"] - self.alpha * replies.share(federation) * (mean - state["parameters"])
-        w = mean - h / self.alpha if self.alpha else mean
-        return {"parameters": w, "buffers": replies.average("buffers"), "h": h, "total": replies.total or 0}, replies
+        h = grown * state["h"] - self.alpha * replies.share(federation) * (mean - w)
+        return {"parameters": mean, "buffers": replies.average("buffers"), "h": h, "total": replies.total or 0}, replies
