@@ -23,7 +23,7 @@ from fedtct.session import Session
 from fedtct.training import evaluate
 
 SETTINGS: dict[str, Any] = {"rounds": 50, "local_epochs": 5, "batch_size": 64, "lr": 0.1}
-SAMPLES, SPLIT, ALPHAS, LAST = 2000, "classes:2", (0.001, 0.01, 0.1), 10
+SAMPLES, SPLIT, ALPHAS, LAST = 2000, "classes:2", (0.01, 0.1), 10
 
 
 def main() -> None:
