@@ -113,8 +113,8 @@ def _without_looking(silos: dict[str, Description], num_classes: int) -> Agreeme
     first = next(iter(silos.values()))
     if first["kind"] == "table" or first["answers"] != LABELS:
         raise FedtctError(
-            f"differential privacy needs arrays with labels from 0, not {first['kind']} samples with "
-            f"{first['answers']}: how to read those must not depend on what silos hold"
+            f"differential privacy needs arrays with labels from 0 (images as .npz files, any in Python), not "
+            f"{first['kind']} samples with {first['answers']}: how to read those would depend on what silos hold"
         )
     shape = _same_shape(silos)
     if first["kind"] != "pixels":
@@ -131,6 +131,7 @@ def _agree_on_task(silos: dict[str, Description], num_classes: int | None) -> tu
         names = sorted_names({name for silo in told for name in json.loads(silo[NAMES])})
         if len(names) < 2:
             raise FedtctError(f"all silos together have a single class, {names[0]}: there is nothing to learn")
+        _warn_of_spellings(names)
         return Classification(names), len(names)
     if num_classes == 1:
         raise FedtctError(
@@ -143,6 +144,16 @@ def _agree_on_task(silos: dict[str, Description], num_classes: int | None) -> tu
     if outputs < 2:
         raise FedtctError("all silos together have a single class, 0: there is nothing to learn")
     return Classification(), outputs
+
+
+def _warn_of_spellings(names: Sequence[str]) -> None:
+    """Say that classes which look the same are not: silos' files come from different hands."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault({"true": "1", "false": "0"}.get(name.casefold(), name.casefold()), []).append(name)
+    if several := [group for group in alike.values() if len(group) > 1]:
+        told = ", ".join(" and ".join(f"'{name}'" for name in group) for group in several)
+        warnings.warn(f"{told} count as different classes: write them alike in all silos if they are one", stacklevel=2)
 
 
 def _count_classes(told: Sequence[Description]) -> int:
@@ -202,7 +213,10 @@ def _same_shape(silos: dict[str, Description]) -> tuple[int, ...]:
     shape = tuple(silos[first]["shape"].tolist())
     for name, silo in silos.items():
         if (other := tuple(silo["shape"].tolist())) != shape:
-            raise FedtctError(f"{name} has samples of shape {other}, {first} of {shape}: they must be alike")
+            images = silo["kind"] == silos[first]["kind"] == "pixels" and len(shape) == len(other) == 3
+            todo = "for folders of images set image_size" if other[0] == shape[0] else "all in grey, or all in colour"
+            hint = f"; {todo}" if images else ""
+            raise FedtctError(f"{name} has samples of shape {other}, {first} of {shape}: they must be alike{hint}")
     return shape
 
 

@@ -229,6 +229,38 @@ class FullDisk(io.RawIOBase):
         return taken
 
 
+def test_predictions_of_images_are_named_by_their_files(folder, capsys):
+    draws = np.random.default_rng(0)
+    for name in ("a/cat/1", "a/dog/2", "b/cat/3", "b/dog/4", "new/x 1", "new/y/2"):
+        (folder / "pictures" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draws.integers(0, 256, (8, 8), dtype=np.uint8)).save(folder / "pictures" / f"{name}.png")
+    (folder / "pictures" / "new").rename(folder / "new")
+    assert main(["run", "--data", "pictures", "--model", "linear", *QUICK, "--holdout", "0", "--out", "a"]) == 0
+    capsys.readouterr()
+    rows = {}
+    for file in ("new", "new/y/2.png"):
+        assert main(["predict", "a", "--input", file]) == 0
+        header, *rows[file] = capsys.readouterr().out.splitlines()
+        assert header == "file,label,probability_cat,probability_dog"
+    assert [row.split(",")[0] for row in rows["new"]] == ["x 1.png", "y/2.png"]
+    assert rows["new/y/2.png"] == [rows["new"][1].removeprefix("y/")]
+
+
+def test_a_run_that_goes_on_with_other_files_says_so(folder, capsys, monkeypatch):
+    def stop(self, row):
+        raise KeyboardInterrupt
+
+    words = ["run", "--data", "silos", "--target", "state", *QUICK, "--method", "fedavg", "--out", "a"]
+    with monkeypatch.context() as context:
+        context.setattr(RunFolder, "record", stop)
+        assert main(words) == 130
+    patients(60, 9).to_csv("silos/north.csv", index=False)
+    capsys.readouterr()
+    assert main(["run", "--resume", "a"]) == 0
+    told = "the files of north are not those that the run was begun with: it goes on with other data"
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize("buffered", [False, True])
 def test_predictions_that_do_not_fit_are_an_error(folder, capsys, monkeypatch, buffered):
     run(capsys, "--target", "state", "--out", "a")

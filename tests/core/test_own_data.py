@@ -23,6 +23,22 @@ def named(parts=PARTS, names=ANIMALS):
     return [Silo(x, names[y]) for x, y in parts]
 
 
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (("Ill", "ill", "well"), "'Ill' and 'ill' count as different classes"),
+        (("0", "1", "True"), "'1' and 'True' count as different classes"),
+        (ANIMALS, ""),
+    ],
+)
+def test_names_that_differ_in_spelling_alone_are_noticed(names, told, recwarn):
+    fit = FedAvg("linear", **TRAIN).fit(named(names=np.array(names)))
+    assert len(fit.model.classes) == 3
+    assert [told] * bool(told) == [
+        text[: len(told)] for w in recwarn if "count as different" in (text := str(w.message))
+    ]
+
+
 def only(part, *classes):
     x, y = part
     keep = torch.isin(y, torch.tensor(classes))

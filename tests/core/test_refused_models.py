@@ -194,10 +194,26 @@ class HeadFirst(nn.Module):
     ids=["labels", "num_classes", "names", "function"],
 )
 def test_a_head_that_is_not_defined_last_must_be_named(model, y, options):
-    advice = r"head 'body'.*if its head is another layer, define that last, or name it with head="
+    advice = r"head 'body'.*if its head is another layer, define that last, or name it to stage 1, FedAvg\(head="
     with pytest.raises(FedtctError, match=advice):
         FedAvg(model, rounds=1, **options).fit([Silo(X, y)])
     FedAvg(model, rounds=1, head="classifier", **options).fit([Silo(X, y)])
+
+
+class SecondHeadUnused(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.unused = nn.Linear(4, 8), nn.Linear(8, 3), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.body(x)))
+
+
+def test_a_last_layer_that_nothing_goes_through_is_no_head():
+    advice = r"head 'unused' the model fails: .*define that last, or name it to stage 1, FedAvg\(head="
+    with pytest.raises(FedtctError, match=advice):
+        TCT(SecondHeadUnused(), FedAvg(rounds=1)).fit(skewed_data())
+    TCT(SecondHeadUnused(), FedAvg(rounds=1, head="head"), stage2=Ridge(d=10)).fit(skewed_data())
 
 
 class TwoPrecisions(nn.Module):

@@ -1,6 +1,7 @@
 """Tables: columns of numbers and texts, which silos agree on without showing rows."""
 
 import datetime
+import re
 import warnings
 from decimal import Decimal
 
@@ -162,6 +163,24 @@ def test_a_column_of_many_different_texts_is_refused():
     silos = [(pd.DataFrame({"id": [f"{silo}{i}" for i in range(300)]}), labels(300)) for silo in "ab"]
     with pytest.raises(FedtctError, match="all silos together: column 'id' has 600 different texts, more than 500"):
         FedAvg("linear").fit(silos)
+
+
+@pytest.mark.parametrize(
+    ("values", "odd"),
+    [
+        ([*map(str, range(60)), "?", "n/k"], r"numbers but for \?, n/k, and"),
+        ([*map(str, range(10)), "3A"], ""),  # wards
+        ([f"{n}{'A' * (n % 2)}" for n in range(60)], ""),
+    ],
+    ids=["marks among numbers", "few numbers", "many texts"],
+)
+def test_texts_among_numbers_are_told(values, odd, recwarn):
+    """They make categories of a column of ages, whose order is then lost."""
+    silo = Silo(pd.DataFrame({"age": values}), labels(len(values)), name="north")
+    silo.describe({})
+    told = [str(warning.message) for warning in recwarn if "holds numbers but for" in str(warning.message)]
+    assert len(told) == bool(odd)
+    assert all(re.search(f"north: column 'age' holds {odd}", text) for text in told)
 
 
 @pytest.mark.parametrize(

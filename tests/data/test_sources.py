@@ -275,3 +275,27 @@ def test_whole_numbers_in_arrays_are_classes_by_any_number_if_that_is_said(tmp_p
     np.savez(tmp_path / "a.npz", x=np.ones((4, 3)), y=np.array([-1, 1, 1, -1]))
     assert read_samples(tmp_path / "a.npz", task="classification")[1].tolist() == ["-1", "1", "1", "-1"]
     assert read_samples(tmp_path / "a.npz", task="regression")[1].dtype == np.float64
+
+
+def test_blanks_around_the_names_of_columns_count_for_nothing(tmp_path):
+    (tmp_path / "a.csv").write_text("age, ward ,y\n50,01,01\n60,X2,02\n")
+    (tmp_path / "b.csv").write_text("age ,ward, y\n50,01,01\n60,02,02\n")
+    tables = [read_samples(tmp_path / f"{name}.csv", "y", texts=["ward"]) for name in "ab"]
+    for x, y in tables:
+        assert list(x.columns) == ["age", "ward"]
+        assert x["ward"][0] == "01"
+        assert y.tolist() == ["01", "02"]
+    (tmp_path / "c.csv").write_text("age, age,y\n50,1,0\n")
+    with pytest.raises(FedtctError, match="several columns called 'age'"):
+        read_inputs(tmp_path / "c.csv")
+
+
+@pytest.mark.parametrize(
+    ("target", "task", "told"),
+    [([0.0, 1.0, 1.0], "auto", True), ([0.5, 1.0, 1.0], "auto", False), ([0.0, 1.0, 1.0], "regression", False)],
+)
+def test_classes_written_as_real_numbers_are_noticed(target, task, told, tmp_path, recwarn):
+    """pandas does so once a label was missing."""
+    pd.DataFrame({"a": [1, 2, 3], "y": target}).to_csv(tmp_path / "a.csv", index=False)
+    assert read_samples(tmp_path / "a.csv", "y", task)[1].dtype == float
+    assert any("if they are classes, set task = classification" in str(w.message) for w in recwarn) == told

@@ -22,7 +22,7 @@ def predict(
     own: Own = "",
     device: Device = "auto",
 ) -> None:
-    """Write labels and probabilities as CSV, a row a sample.
+    """Write labels and probabilities as CSV, a row a sample; of images with their files.
 
     \b
     fedtct predict runs/a --input patients.csv --out diagnoses.csv
@@ -31,7 +31,7 @@ def predict(
         screen.wait("reading the model")
         from fedtct.files import write_text
         from fedtct.runs.places import free_file
-        from fedtct.runs.predictions import prediction_table
+        from fedtct.runs.predictions import named_by_file, prediction_table
         from fedtct.runs.saved import CALIBRATION, Saved
         from fedtct.tasks import Regression
 
@@ -40,7 +40,7 @@ def predict(
         screen.wait(f"reading {file}")
         x = saved.inputs(file)
         saved.model.on_batch = screen.count("predicting")
-        text = prediction_table(saved.model, x, str(file)).to_csv(index=False)
+        text = named_by_file(prediction_table(saved.model, x, str(file)), file).to_csv(index=False)
     if path:
         write_text(path, text)
     else:

@@ -24,6 +24,7 @@ IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 TABLES = (".csv", ".parquet")
 TASKS = ("auto", "classification", "regression")
 MANY_CLASSES = 100
+FEW_WHOLE = 10  # different real numbers, all of them whole: pandas writes classes so where some were missing
 LARGEST_SIDE = 10_000  # that images are scaled to: an image then takes 100 MB and more
 TRUTHS = {word: str(value) for value in (True, False) for word in (str(value), str(value).upper(), str(value).lower())}
 PADDED = re.compile(r"[+-]?0\d+")  # a whole number as codes are written
@@ -32,7 +33,8 @@ PADDED = re.compile(r"[+-]?0\d+")  # a whole number as codes are written
 def silo_paths(folder: Path) -> dict[str, Path]:
     """The silos in a folder, by name: a file or a folder of images each."""
     if not folder.is_dir():
-        what = f"{folder} is a file, not a folder" if folder.exists() else f"there is no folder {folder}"
+        here = "" if folder.is_absolute() else f" in {Path.cwd()}"
+        what = f"{folder} is a file, not a folder" if folder.exists() else f"there is no folder {folder}{here}"
         raise FedtctError(f"{what}: it should hold a file for each silo, or a folder of images")
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
@@ -90,8 +92,8 @@ def unread(paths: Sequence[Path]) -> dict[str, str]:
 
 
 def read_inputs(path: Path, image_size: Sequence[int] = (), texts: Sequence[str] = ()) -> Any:
-    """Samples alone, to predict from: a table may have more columns, images may lie in folders or not."""
-    if path.is_dir():
+    """Samples alone, to predict from: a table may have more columns, images may lie in folders or not, or be one."""
+    if path.is_dir() or path.suffix.lower() in IMAGES:
         return read_images(path, image_size)[0]
     return read_table(path, texts) if path.suffix.lower() in TABLES else _as_table(*load_npz(path, "x"))
 
@@ -128,16 +130,18 @@ def _read_csv(path: Path, texts: Sequence[str]) -> pd.DataFrame:
     import pandas as pd
 
     how = _how_written(path)
-    table = pd.read_csv(path, **how, dtype=dict.fromkeys(texts, str))
+    header = pd.read_csv(path, **how, header=None, nrows=1, dtype=str, keep_default_na=False)
+    written = [str(name) for name in header.loc[0]] if len(header) else []
+    table = pd.read_csv(path, **how, dtype={name: str for name in written if name.strip() in texts})
     if len(table) and not isinstance(table.index, pd.RangeIndex):  # what is too much became an index
         raise FedtctError(
             f"{path}: rows have more fields than the first line has names: name every column, end no row with a "
             "separator, and where numbers have decimal commas put semicolons between columns"
         )
-    names = pd.read_csv(path, **how, header=None, nrows=1, dtype=str, keep_default_na=False).loc[0]
-    if twice := names[names.duplicated() & (names != "")].tolist():
+    names = [name.strip() for name in written]
+    if twice := [name for place, name in enumerate(names) if name and name in names[:place]]:
         raise FedtctError(f"{path}: there are several columns called '{twice[0]}': rename or drop all but one")
-    table = _without_row_numbers(table)
+    table = _without_row_numbers(table.rename(columns=lambda name: str(name).strip()))
     for name in table.columns:
         if table[name].dtype.kind == "O":
             table[name] = _words(table[name], decimal_commas=how["sep"] == ";" and name not in texts)
@@ -174,7 +178,10 @@ def _codes(path: Path, numbers: pd.Series[Any]) -> pd.Series[Any]:
     """A CSV file's column of whole numbers; as it is written, where zeros come first: 01 is the name of a class."""
     import pandas as pd
 
-    written = pd.read_csv(path, **_how_written(path), usecols=[str(numbers.name)], dtype=str).iloc[:, 0].str.strip()
+    def is_target(name: str) -> bool:
+        return name.strip() == numbers.name
+
+    written = pd.read_csv(path, **_how_written(path), usecols=is_target, dtype=str).iloc[:, 0].str.strip()
     return written if any(map(PADDED.fullmatch, written)) else numbers
 
 
@@ -205,10 +212,7 @@ def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]
     """Images of a folder and of its folders as pixels (N, C, H, W), and their files, in order of their names."""
     if max(size, default=0) > LARGEST_SIDE:
         raise FedtctError(f"image_size must be at most {LARGEST_SIDE},{LARGEST_SIDE}")
-    files = [file for file in sorted(folder.rglob("*")) if file.suffix.lower() in IMAGES and file.name[0] != "."]
-    if not files:
-        raise FedtctError(f"there are no images in {folder}: it needs a folder for each class")
-    pixels = []
+    files, pixels = image_files(folder), []
     for file in files:
         try:
             pixels.append(_read_image(file, size))
@@ -221,6 +225,16 @@ def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]
             todo = "set image_size" if alike else "save all of them in grey, or all in colour"
             raise FedtctError(f"{file} has shape {pixels[-1].shape}, others {pixels[0].shape}: {todo}")
     return np.stack(pixels), files
+
+
+def image_files(folder: Path) -> list[Path]:
+    """The images of a folder and of its folders, in order of their names; or a single one."""
+    if folder.is_file():
+        return [folder]
+    files = [file for file in sorted(folder.rglob("*")) if file.suffix.lower() in IMAGES and file.name[0] != "."]
+    if not files:
+        raise FedtctError(f"there are no images in {folder}: it needs a folder for each class")
+    return files
 
 
 def _read_image(file: Path, size: Sequence[int]) -> Any:
@@ -262,6 +276,13 @@ def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:
         refuse_numbers(values, whose)
     if task == "auto" and pd.api.types.is_float_dtype(column.dtype):
         task = "regression"
+        if len(set(values)) <= FEW_WHOLE and all(value.is_integer() for value in values):
+            warnings.warn(
+                f"column '{column.name}' holds a few whole numbers written as real ones, such as {values[0]}, and they "
+                "are taken as quantities: if they are classes, set task = classification (--task in a command); if "
+                "not, task = regression",
+                stacklevel=2,
+            )
     whole = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
     different = len(set(values))
     if task == "auto" and whole and different > max(MANY_CLASSES, len(values) // 10):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 MAX_CATEGORIES = 500
 MANY_TEXTS = 20  # different ones, in more than half of the rows: they may be names or numbers of people
+FEW_ODD = 0.1  # of a column's values: texts among so many numbers are marks of missing values, or slips
 LARGEST = 1e100  # beyond, squares overflow
 COMMA_NUMBER = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 ANY_NUMBER = re.compile(r"[+-]?((\d+|\d{1,3}(\.\d{3})+)(,\d+)?|(\d+|\d{1,3}(,\d{3})+)(\.\d+)?)([eE][+-]?\d+)?")
@@ -126,8 +127,15 @@ class Facts:
         if values.dtype == object:
             texts = [value for value in values if value is not None]
             kind, categories = TEXT if texts else EMPTY, tuple(sorted(set(texts)))
+            odd = _odd_ones(texts)
+            if odd:
+                warnings.warn(
+                    f"{whose}: column '{name}' holds numbers but for {listing(odd)}, and so all of it is taken as "
+                    "texts, each a category: leave what is missing empty, or mend it",
+                    stacklevel=2,
+                )
             facts = cls(name, kind, len(texts), len(values) - len(texts), categories=categories).checked(whose)
-            if len(categories) > max(MANY_TEXTS, len(texts) / 2):
+            if not odd and len(categories) > max(MANY_TEXTS, len(texts) / 2):
                 warnings.warn(
                     f"{whose}: column '{name}' has {len(categories)} different texts in {len(texts)} rows, and whoever "
                     "asks the silos is told each of them: leave out names, numbers of people, dates and notes",
@@ -199,8 +207,9 @@ class Column:
         """A row of numbers for each value; a category that no silo has is none of them."""
         result = np.zeros((len(values), self.width))
         if self.categories is None:
-            if values.dtype == object and any(value is not None for value in values):
-                raise FedtctError(f"{whose}: column '{self.name}' holds texts, the silos' numbers")
+            if values.dtype == object and (texts := [value for value in values if value is not None]):
+                odd = next((text for text in texts if _as_number(text) is None), texts[0])
+                raise FedtctError(f"{whose}: column '{self.name}' holds texts, the silos' numbers", data=f": '{odd}'")
             gone = np.isnan(values := values.astype(np.float64))
             result[:, 0] = np.where(gone, 0.0, (values - self.mean) * self.scale)
         else:
@@ -224,6 +233,13 @@ class Column:
         numbers = [(_as_number(category), category) for category in self.categories or ()]
         count = Counter(number for number, _ in numbers)
         return {number: category for number, category in numbers if number is not None and count[number] == 1}
+
+
+def _odd_ones(texts: Sequence[str]) -> list[str]:
+    """The few texts of a column that would else be one of numbers; none if there are many, or few different numbers."""
+    odd = [text for text in texts if _as_number(text) is None]
+    numbers = len(set(texts) - set(odd))
+    return sorted(set(odd)) if numbers > MANY_TEXTS and len(odd) <= FEW_ODD * len(texts) else []
 
 
 def _as_number(text: str) -> float | None:

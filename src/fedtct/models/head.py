@@ -25,4 +25,8 @@ def find_head(module: nn.Module, name: str | None = None) -> str:
 def other_heads(module: nn.Module) -> str:
     """What to do if the head that was found is not the head; nothing, if there is no other layer to be it."""
     layers = sum(isinstance(layer, nn.Linear) for layer in module.modules())
-    return "; if its head is another layer, define that last, or name it with head=" if layers > 1 else ""
+    return (
+        "; if its head is another layer, define that last, or name it to stage 1, FedAvg(head=...)"
+        if layers > 1
+        else ""
+    )

@@ -1,5 +1,6 @@
 """Run a configuration from its data to its model, in a folder."""
 
+import hashlib
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
@@ -13,7 +14,7 @@ from fedtct.agreement import agree
 from fedtct.classifier import Fit
 from fedtct.data import Dataset, load_dataset, partition
 from fedtct.data.sources import read_samples, silo_paths
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, listing
 from fedtct.federation import LocalFederation, pick_device
 from fedtct.memory import free_bytes
 from fedtct.models import build_module, build_own
@@ -49,6 +50,13 @@ def execute(folder: RunFolder, look: Look | None = None) -> Fit:
         return folder.fit()
     config = folder.config
     job = prepare(config, folder.watcher)
+    if config.data:
+        folder.files = {name: _fingerprint(path) for name, path in silo_paths(Path(config.data)).items()}
+    if changed := folder.changed_files():
+        warnings.warn(
+            f"the files of {listing(changed)} are not those that the run was begun with: it goes on with other data",
+            stacklevel=2,
+        )
     federation = LocalFederation(job.silos, config.device)
     federation.on_reply = folder.watcher.reply
     fit = config.build(job.data.num_classes or None).fit(federation, test=job.data.test, journal=folder)
@@ -143,6 +151,17 @@ def subset(data: Dataset, config: RunConfig) -> tuple[Tensor, Tensor]:
 @lru_cache(maxsize=1000)  # a comparison reads the same files many times
 def _read(path: Path, how: tuple[Any, ...], state: Any) -> tuple[Any, Any]:
     return read_samples(path, *how)
+
+
+def _fingerprint(path: Path) -> str:
+    """Of a silo's file, or of all in its folder and their names; it guards against accidents."""
+    found = hashlib.sha256()
+    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+        if file.is_file():
+            found.update(f"{file.relative_to(path)}\0{file.stat().st_size}\0".encode())
+            with file.open("rb") as content:
+                found.update(hashlib.file_digest(content, "sha256").digest())
+    return found.hexdigest()[:16]
 
 
 def _state(path: Path) -> tuple[Any, ...]:

@@ -40,6 +40,7 @@ class RunFolder(Journal):
     def __init__(self, path: Path, config: RunConfig, watcher: Watcher | None = None) -> None:
         super().__init__()
         self.path, self.config, self.watcher = path, config, watcher or Watcher()
+        self.files: dict[str, str] = {}  # a fingerprint of each silo's own files
         self._opened = False
         self._agreement: Finding | None = None  # of a new run, to be written when it begins
         self._next_save = 0.0  # by the clock of time.monotonic
@@ -105,6 +106,7 @@ class RunFolder(Journal):
                 write_json(self.path / AGREEMENT, self._agreement)
             (self.path / CHECKPOINTS).mkdir(exist_ok=True)
             this = environment(self.config.device) | {"engine": self.engine}
+            this |= {"files": self.files} if self.files else {}
             write_json(self.path / ENVIRONMENT, [*self.sittings(), this])
             self._opened = True
         self.watcher.begin(stage, rounds, done)
@@ -189,6 +191,11 @@ class RunFolder(Journal):
         sittings = self.sittings()
         engine: str = sittings[-1].get("engine", self.engine) if sittings else self.engine
         return engine
+
+    def changed_files(self) -> list[str]:
+        """The silos whose files are others than in the run's first sitting."""
+        before: dict[str, str] = next((sitting["files"] for sitting in self.sittings() if "files" in sitting), {})
+        return [name for name, mark in self.files.items() if before.get(name, mark) != mark]
 
     def _check_engine(self) -> None:
         """Refuse a run whose silos keep their memory where this engine does not look for it."""

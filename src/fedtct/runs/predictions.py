@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from fedtct.classifier import Classifier
 from fedtct.data.samples import as_samples
+from fedtct.data.sources import IMAGES, image_files
 from fedtct.tasks import Regression
 
 if TYPE_CHECKING:
@@ -25,6 +27,14 @@ def prediction_table(model: Classifier, x: Any, whose: str = "x") -> pd.DataFram
     labels = model.classes[probabilities.argmax(1)]
     named = {f"probability_{name}": probabilities[:, place] for place, name in enumerate(model.classes.tolist())}
     return pd.DataFrame({"label": labels} | named)
+
+
+def named_by_file(table: pd.DataFrame, source: Path) -> pd.DataFrame:
+    """Predictions of images with the file of each in front; of others, whose rows have their order, as they are."""
+    if source.is_dir() or source.suffix.lower() in IMAGES:
+        folder = source if source.is_dir() else source.parent
+        table.insert(0, "file", [file.relative_to(folder).as_posix() for file in image_files(source)])
+    return table
 
 
 class ClassRating(NamedTuple):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fedtct.errors import Diverged, FedtctError, check_whole, make_plain
 from fedtct.memory import roomy_empty
-from fedtct.models import Network, NetworkSpec, Weights
+from fedtct.models import Network, NetworkSpec, Weights, other_heads
 from fedtct.models.trial import that_takes_examples
 from fedtct.precision import full_precision
 from fedtct.seeds import generator, seeded
@@ -144,7 +144,8 @@ def check_head(spec: NetworkSpec) -> None:
     head, seen = network.module.get_submodule(network.head), list[Tensor]()
     head.register_forward_hook(lambda layer, args, output: seen.append(output))
     network.module.eval()
-    advice = "the model must end with it. Leave out what follows, such as a softmax: the losses take logits."
+    advice = "the model must end with it. Leave out what follows, such as a softmax: the losses take logits"
+    advice += other_heads(network.module)
     try:
         with torch.enable_grad():
             logit = network(spec.inputs.examples())[:, 0].sum()
