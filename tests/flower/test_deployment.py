@@ -252,7 +252,9 @@ def test_a_silo_with_data_of_another_shape_is_named_at_the_server(deployment, tm
         assert not deployment.run(app, {"out": str(tmp_path / "run")}, said.append)
     finally:
         file.write_text(before)
-    reason = "s3 has samples of shape (1, 8, 7), s0 of (1, 8, 8): they must be alike"
+    reason = (
+        "s3 has samples of shape (1, 8, 7), s0 of (1, 8, 8): they must be alike; for folders of images set image_size"
+    )
     assert said == [f"fedtct: stopped: {reason}"]
     assert not (tmp_path / "run").exists()
 

@@ -321,7 +321,8 @@ def agree_on_table(told: Mapping[str, list[dict[str, Any]]]) -> TableCode:
         holders = {columns[name].kind: silo for silo, columns in silos.items() if columns[name].kind != EMPTY}
         if len(holders) > 1:
             kinds = " and ".join(f"{kind} in {silo}" for kind, silo in holders.items())
-            raise FedtctError(f"column '{name}' holds {kinds}: it must be of one kind in all silos")
+            todo = "mend what is no number, or write codes so that none is one (A1)"
+            raise FedtctError(f"column '{name}' holds {kinds}: it must be of one kind in all silos; {todo}")
     merged = [Facts.merge([columns[name] for columns in silos.values()]) for name in names]
     for facts in merged:
         refuse_numbers(facts.categories, f"column '{facts.name}'")
