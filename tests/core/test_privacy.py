@@ -208,7 +208,7 @@ def test_noise_is_needed_in_both_stages_and_classes_must_be_told():
     with pytest.raises(fedtct.FedtctError, match="give num_classes"):
         fedtct.FedAvg("mlp", noise=1.0).fit(skewed_silos())
     numbers = [fedtct.Silo(silo.x, silo.y.double()) for silo in skewed_silos()]
-    with pytest.raises(fedtct.FedtctError, match="labels from 0 .*not float32 samples with numbers"):
+    with pytest.raises(fedtct.FedtctError, match=r"labels from 0 .*not float32 samples with numbers"):
         fedtct.FedAvg("mlp", noise=1.0, num_classes=3).fit(numbers)
 
 
