@@ -19,8 +19,8 @@ class FedDyn(Stage1):
     The server keeps h = Σ (n_k/n)·g_k over all silos. One that does not answer keeps its g_k, and so its part of h:
     what the others did changes h by their share only. With α = 0 both terms are off and it is FedAvg.
 
-    The model is the average w̄ of silos' weights, which the authors' theorems are about and their code rates. The point
-    that silos go on from, w_server = w̄ − h/α, lies beyond it: if all of them answer, by as much as w̄ moved.
+    The model is the average w̄ of silos' weights, as in the authors' own code. The point that silos go on from,
+    w_server = w̄ − h/α, lies beyond it: if all of them answer, by as much as w̄ moved.
     ``alpha`` is α; other settings are those of :class:`~fedtct.stage1.Stage1`.
     """
 
