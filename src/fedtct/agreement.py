@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fedtct.data.samples import MANY_WHOLE, join
+from fedtct.data.sources import to_be_alike
 from fedtct.data.tables import EMPTY, NUMBER, TEXT, agree_on_table, describe_table, is_table
 from fedtct.errors import FedtctError
 from fedtct.models import InputSpec
@@ -213,9 +214,8 @@ def _same_shape(silos: dict[str, Description]) -> tuple[int, ...]:
     shape = tuple(silos[first]["shape"].tolist())
     for name, silo in silos.items():
         if (other := tuple(silo["shape"].tolist())) != shape:
-            images = silo["kind"] == silos[first]["kind"] == "pixels" and len(shape) == len(other) == 3
-            todo = "for folders of images set image_size" if other[0] == shape[0] else "all in grey, or all in colour"
-            hint = f"; {todo}" if images else ""
+            images = silo["kind"] == "pixels" and len(shape) == len(other) == 3
+            hint = f"; for folders of images {to_be_alike(shape, other)}" if images else ""
             raise FedtctError(f"{name} has samples of shape {other}, {first} of {shape}: they must be alike{hint}")
     return shape
 

@@ -93,7 +93,7 @@ def unread(paths: Sequence[Path]) -> dict[str, str]:
 
 def read_inputs(path: Path, image_size: Sequence[int] = (), texts: Sequence[str] = ()) -> Any:
     """Samples alone, to predict from: a table may have more columns, images may lie in folders or not, or be one."""
-    if path.is_dir() or path.suffix.lower() in IMAGES:
+    if holds_images(path):
         return read_images(path, image_size)[0]
     return read_table(path, texts) if path.suffix.lower() in TABLES else _as_table(*load_npz(path, "x"))
 
@@ -221,15 +221,24 @@ def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]
         except Exception as error:  # PIL has many, some of them Python's own, for a damaged file
             raise FedtctError(f"{file} cannot be read as an image", error) from error
         if pixels[-1].shape != pixels[0].shape:
-            alike = pixels[-1].shape[0] == pixels[0].shape[0]
-            todo = "set image_size" if alike else "save all of them in grey, or all in colour"
+            todo = to_be_alike(pixels[-1].shape, pixels[0].shape)
             raise FedtctError(f"{file} has shape {pixels[-1].shape}, others {pixels[0].shape}: {todo}")
     return np.stack(pixels), files
 
 
+def to_be_alike(one: Sequence[int], other: Sequence[int]) -> str:
+    """What to do about images of two shapes (C, H, W)."""
+    return "set image_size" if one[0] == other[0] else "save all of them in grey, or all in colour"
+
+
+def holds_images(path: Path) -> bool:
+    """Whether these are images: a folder of them, or a single one."""
+    return path.is_dir() or path.suffix.lower() in IMAGES
+
+
 def image_files(folder: Path) -> list[Path]:
     """The images of a folder and of its folders, in order of their names; or a single one."""
-    if folder.is_file():
+    if not folder.is_dir():
         return [folder]
     files = [file for file in sorted(folder.rglob("*")) if file.suffix.lower() in IMAGES and file.name[0] != "."]
     if not files:
@@ -278,9 +287,9 @@ def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:
         task = "regression"
         if len(set(values)) <= FEW_WHOLE and all(value.is_integer() for value in values):
             warnings.warn(
-                f"column '{column.name}' holds a few whole numbers written as real ones, such as {values[0]}, and they "
-                "are taken as quantities: if they are classes, set task = classification (--task in a command); if "
-                "not, task = regression",
+                f"column '{column.name}' holds a few whole numbers written as real ones, as 1.0 is, and they are taken "
+                "as quantities: if they are classes, set task = classification (--task in a command); if not, "
+                "task = regression",
                 stacklevel=2,
             )
     whole = all(isinstance(value, int) and not isinstance(value, bool) for value in values)

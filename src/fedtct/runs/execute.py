@@ -51,12 +51,7 @@ def execute(folder: RunFolder, look: Look | None = None) -> Fit:
     config = folder.config
     job = prepare(config, folder.watcher)
     if config.data:
-        folder.files = {name: _fingerprint(path) for name, path in silo_paths(Path(config.data)).items()}
-    if changed := folder.changed_files():
-        warnings.warn(
-            f"the files of {listing(changed)} are not those that the run was begun with: it goes on with other data",
-            stacklevel=2,
-        )
+        mark_files(folder)
     federation = LocalFederation(job.silos, config.device)
     federation.on_reply = folder.watcher.reply
     fit = config.build(job.data.num_classes or None).fit(federation, test=job.data.test, journal=folder)
@@ -64,6 +59,16 @@ def execute(folder: RunFolder, look: Look | None = None) -> Fit:
         look(folder, job, fit)
     folder.finish(fit)
     return fit
+
+
+def mark_files(folder: RunFolder) -> None:
+    """Take the fingerprints of silos' own files, and say so if the run was begun with others."""
+    folder.files = {name: _fingerprint(path) for name, path in silo_paths(Path(folder.config.data)).items()}
+    if changed := folder.changed_files():
+        warnings.warn(
+            f"the files of {listing(changed)} are not those that the run was begun with: it goes on with other data",
+            stacklevel=2,
+        )
 
 
 def rehearse(config: RunConfig) -> None:
@@ -156,7 +161,7 @@ def _read(path: Path, how: tuple[Any, ...], state: Any) -> tuple[Any, Any]:
 def _fingerprint(path: Path) -> str:
     """Of a silo's file, or of all in its folder and their names; it guards against accidents."""
     found = hashlib.sha256()
-    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+    for file in _files(path):
         if file.is_file():
             found.update(f"{file.relative_to(path)}\0{file.stat().st_size}\0".encode())
             with file.open("rb") as content:
@@ -166,8 +171,11 @@ def _fingerprint(path: Path) -> str:
 
 def _state(path: Path) -> tuple[Any, ...]:
     """What changes when somebody changes the files."""
-    files = sorted(path.rglob("*")) if path.is_dir() else [path]
-    return tuple((file.absolute(), (stat := file.stat()).st_mtime_ns, stat.st_size) for file in files)
+    return tuple((file.absolute(), (stat := file.stat()).st_mtime_ns, stat.st_size) for file in _files(path))
+
+
+def _files(path: Path) -> list[Path]:
+    return sorted(path.rglob("*")) if path.is_dir() else [path]
 
 
 @lru_cache(maxsize=1)  # a comparison runs many configurations on one dataset

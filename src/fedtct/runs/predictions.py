@@ -9,7 +9,7 @@ import torch
 
 from fedtct.classifier import Classifier
 from fedtct.data.samples import as_samples
-from fedtct.data.sources import IMAGES, image_files
+from fedtct.data.sources import holds_images, image_files
 from fedtct.tasks import Regression
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def prediction_table(model: Classifier, x: Any, whose: str = "x") -> pd.DataFram
 
 def named_by_file(table: pd.DataFrame, source: Path) -> pd.DataFrame:
     """Predictions of images with the file of each in front; of others, whose rows have their order, as they are."""
-    if source.is_dir() or source.suffix.lower() in IMAGES:
+    if holds_images(source):
         folder = source if source.is_dir() else source.parent
         table.insert(0, "file", [file.relative_to(folder).as_posix() for file in image_files(source)])
     return table

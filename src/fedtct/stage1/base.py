@@ -111,30 +111,29 @@ class Stage1(ABC):
         what they train from.
         """
         rated = number % self.evaluate_every == 0 and not self.noise
-        told = {"parameters": state["parameters"]}
+        question: Message = {
+            "parameters": state["parameters"],
+            "buffers": state["buffers"],
+            "round": number,
+            "seed": self.seed,
+            "epochs": self.local_epochs,
+            "batch_size": self.batch_size,
+            "lr": self.lr,
+            "weight_decay": self.weight_decay,
+            "prox": prox,
+            "correction": correction,
+            "server_steps": float(state.get("server_steps", 0.0)),
+            "augment": self.augment,
+            "trainable": self.trainable,
+            "evaluate": rated,
+            "clip": self.clip,
+            "noise": self.noise,
+        }
+        if "frozen" in state:
+            question["frozen"] = digest(state["frozen"])
         if start is not None:
-            told = told | {"start": start} if rated else {"parameters": start}
-        return (
-            told
-            | {
-                "buffers": state["buffers"],
-                "round": number,
-                "seed": self.seed,
-                "epochs": self.local_epochs,
-                "batch_size": self.batch_size,
-                "lr": self.lr,
-                "weight_decay": self.weight_decay,
-                "prox": prox,
-                "correction": correction,
-                "server_steps": float(state.get("server_steps", 0.0)),
-                "augment": self.augment,
-                "trainable": self.trainable,
-                "evaluate": rated,
-                "clip": self.clip,
-                "noise": self.noise,
-            }
-            | ({"frozen": digest(state["frozen"])} if "frozen" in state else {})
-        )
+            question["start" if rated else "parameters"] = start
+        return question
 
     def fit(self, silos: Silos, test: Labelled | None = None, *, journal: Journal | None = None) -> Fit:
         """Train across silos.
