@@ -129,6 +129,9 @@ def test_options_that_none_of_ones_own_files_is_read_with_are_not_ignored_silent
     np.savez("arrays/a.npz", x=np.random.default_rng(0).normal(size=(20, 3)), y=np.arange(20) % 2)
     assert main(["run", "--data", "arrays", "--target", "state", *few]) == 0
     assert capsys.readouterr().err == "fedtct: warning: --target is for tables: nothing here reads it\n"
+    assert main(["run", "--data", "arrays", "--texts", "ward", "--ignore", "id", *few]) == 0
+    told = [f"fedtct: warning: --{name} is for tables: nothing here reads it" for name in ("texts", "ignore")]
+    assert capsys.readouterr().err.splitlines() == told
 
 
 def test_a_comparison_says_what_ones_own_data_decides_on(folder, capsys):
@@ -341,6 +344,9 @@ BAD = {
     "run --data silos --target state --model simple-cnn": "takes images",
     "run --data silos --target state --holdout 1": "holdout is a share",
     "run --data silos --target state --image-size 3": "a height and a width",
+    "run --data silos --target state --texts town,twn": "has no column 'twn' of texts",
+    "run --data silos --target state --ignore state": "'state' is what is learnt: leave it out of ignore",
+    "run --texts ward": "texts is for your own data",
     "run --data strange --target state": "column 'age' holds numbers in north and texts in other",
     "run --data test.csv --target state": "test.csv is a file, not a folder",
     "run --data loose": "1.png has no class: put it into a folder",

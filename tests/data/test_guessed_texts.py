@@ -1,5 +1,6 @@
 """CSV files do not say what is a text: what a value means must not depend on the rows that are beside it."""
 
+import re
 import warnings
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from fedtct import FedAvg, Silo
 from fedtct.cli import main
 from fedtct.data.sources import read_samples
 from fedtct.data.tables import Column
+from fedtct.errors import FedtctError
 from fedtct.runs.saved import Saved
 
 CODES, TRUTHS = ["01", "02", "X1"], ["TRUE", "FALSE", "unknown"]
@@ -102,3 +104,54 @@ def test_blanks_around_a_text_make_no_other_text(tmp_path):
     x, y = read_samples(tmp_path / "a.csv", "y")
     assert x["code"].isna().tolist() == [False, False, True, False]
     assert (x["code"].dropna().tolist(), list(y)) == (["p", "p", "True"], ["a", "a", "b", "b"])
+
+
+def silos(*files: Path, **how: object) -> list[Silo]:
+    return [Silo(*read_samples(file, "y", **how), name=file.stem) for file in files]
+
+
+def test_codes_that_are_numbers_in_some_silos_are_texts_if_that_is_said(tmp_path):
+    """However they are written: with letters among them, in Parquet, or by pandas where some are missing."""
+    north = write(tmp_path / "north.csv", code=["1", "2", "3A"], x=[0.5, 1.5, 1], y=["a", "b", "a"])
+    south = write(tmp_path / "south.csv", code=[1, 2, None], x=[0.5, 1.5, 1], y=["a", "b", "a"])
+    pd.DataFrame({"code": [3, 1], "x": [0.5, 1.5], "y": ["a", "b"]}).to_parquet(tmp_path / "west.parquet")
+    files = (north, south, tmp_path / "west.parquet")
+    assert "1.0" in south.read_text()
+    with pytest.raises(FedtctError, match=r"numbers in west: it must be of one kind .* list it in texts"):
+        FedAvg("linear", rounds=1).fit(silos(*files))
+    model = FedAvg("linear", rounds=1).fit(silos(*files, texts=["code"])).model
+    code = model.spec.inputs.table.columns[0]
+    assert (code.categories, code.missing) == (("1", "2", "3", "3A"), True)
+    same = [pd.DataFrame({"code": values, "x": [0.5, 0.5]}) for values in (["1", "3"], [1, 3], ["1.0", "3.0"])]
+    assert all(np.array_equal(model.scores(one), model.scores(same[0])) for one in same[1:])
+
+
+def test_columns_to_ignore_are_as_if_they_were_not_there(tmp_path):
+    columns = {"x": [0.5, 1.5, 2.5], "y": ["a", "b", "a"]}
+    plain = [write(tmp_path / f"{name}.csv", **columns) for name in ("a", "b")]
+    more = [write(tmp_path / "c.csv", **columns, id=[7, 8, 9], seen=["n", "m", "k"]), plain[1]]
+    with pytest.raises(FedtctError, match=r"b has no column 'id', which c has: .* list it in ignore"):
+        FedAvg("linear", rounds=1).fit(silos(*more))
+    with pytest.warns(UserWarning, match=r"b\.csv has no column 'seen' to ignore"):
+        fits = [
+            FedAvg("linear", rounds=1).fit(silos(*files, ignore=how))
+            for files, how in ((plain, ()), (more, ("id", "seen")))
+        ]
+    assert (
+        fits[0].model.scores(read_samples(plain[0], "y")[0]).tolist()
+        == fits[1].model.scores(pd.read_csv(more[0])).tolist()
+    )
+
+
+@pytest.mark.parametrize(
+    ("how", "told"),
+    [
+        ({"texts": ["cod"]}, "a.csv has no column 'cod' of texts. It has code, x, y"),
+        ({"ignore": ["y"]}, "'y' is what is learnt: leave it out of ignore"),
+        ({"ignore": ["x"], "texts": ["x"]}, "'x' is in texts and in ignore"),
+    ],
+)
+def test_columns_that_cannot_be_told_about(how, told, tmp_path):
+    file = write(tmp_path / "a.csv", code=[1, 2], x=[0.5, 1.5], y=["a", "b"])
+    with pytest.raises(FedtctError, match=re.escape(told)):
+        read_samples(file, "y", **how)

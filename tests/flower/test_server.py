@@ -12,9 +12,10 @@ from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.server_app import ServerConfig, read_run, serve
 from fedtct.report.page import silos
 from fedtct.report.page.tasks import arrange
-from fedtct.runs.config import OWN_DEFAULTS, RunConfig, as_toml
+from fedtct.runs.config import OWN_DEFAULTS, RunConfig
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.saved import Saved, write_card
+from fedtct.runs.toml import as_toml
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 SETTINGS = {"model": "mlp", "local_epochs": 1, "p": 300, "steps": 20, "silos": 4, "device": "cpu"}

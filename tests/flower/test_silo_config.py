@@ -54,6 +54,13 @@ def test_images_in_folders_named_by_class(tmp_path):
             silo(tmp_path, text).load()
 
 
+def test_columns_of_codes_and_columns_to_ignore(tmp_path):
+    (tmp_path / "a.csv").write_text("id,ward,age,y\n1,01,50,a\n2,02,60,b\n")
+    where = 'data = "a.csv"\ntarget = "y"\nholdout = 0\n'
+    loaded = silo(tmp_path, where + 'texts = ["ward"]\nignore = ["id"]').load()
+    assert [(name, column.tolist()) for name, column in loaded.x.items()] == [("ward", ["01", "02"]), ("age", [50, 60])]
+
+
 def test_a_function_of_the_silos_own(tmp_path):
     (tmp_path / "hospital.py").write_text(
         "import numpy as np\ndef samples():\n    return np.zeros((3, 2), np.float32), np.array([0, 1, 2])\n"

@@ -13,6 +13,7 @@ from fedtct import TCT, Centralized, FedAdam, FedAvg, FedDyn, FedProx, FedtctErr
 from fedtct.errors import LARGEST_NUMBER, LARGEST_WHOLE
 from fedtct.runs.config import METHODS, SETTINGS, STAGE2, RunConfig, read_toml
 from fedtct.runs.findings import OF_THE_METHOD
+from fedtct.runs.toml import as_toml
 
 positive = st.floats(min_value=0, exclude_min=True, max_value=LARGEST_NUMBER)
 counts = st.integers(1, 10**9)
@@ -49,6 +50,11 @@ def configs(draw: st.DrawFn) -> RunConfig:
 @given(configs())
 def test_what_is_written_as_toml_is_read_back_the_same(config: RunConfig) -> None:
     assert RunConfig.of(**tomllib.loads(config.to_toml())) == config
+
+
+@given(st.lists(st.text()))
+def test_any_names_are_written_as_toml(names: list[str]) -> None:
+    assert tomllib.loads(f"names = {as_toml(tuple(names))}") == {"names": names}
 
 
 @given(configs())

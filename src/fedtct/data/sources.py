@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedtct.data.samples import MANY_WHOLE
-from fedtct.data.tables import are_comma_numbers, from_matrix, refuse_numbers
+from fedtct.data.tables import are_comma_numbers, from_matrix, refuse_numbers, written
 from fedtct.errors import FedtctError, listing
 
 if TYPE_CHECKING:
@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 TABLES = (".csv", ".parquet")
 TASKS = ("auto", "classification", "regression")
+READING = ("target", "task", "image_size", "texts", "ignore")  # the settings that say how files are read
 MANY_CLASSES = 100
 FEW_WHOLE = 10  # different real numbers, all of them whole: pandas writes classes so where some were missing
 LARGEST_SIDE = 10_000  # that images are scaled to: an image then takes 100 MB and more
 TRUTHS = {word: str(value) for value in (True, False) for word in (str(value), str(value).upper(), str(value).lower())}
+WHOLE_CODE = re.compile(r"\d+\.0")  # as pandas writes codes where some were missing
 PADDED = re.compile(r"[+-]?0\d+")  # a whole number as codes are written
 
 
@@ -52,8 +54,18 @@ def silo_paths(folder: Path) -> dict[str, Path]:
     return found
 
 
+def reading(config: Any) -> tuple[Any, ...]:
+    """How a run, or a silo, says that files are read: what ``read_samples`` takes after the path."""
+    return tuple(getattr(config, name) for name in READING)
+
+
 def read_samples(
-    path: Path, target: str = "", task: str = "auto", image_size: Sequence[int] = (), texts: Sequence[str] = ()
+    path: Path,
+    target: str = "",
+    task: str = "auto",
+    image_size: Sequence[int] = (),
+    texts: Sequence[str] = (),
+    ignore: Sequence[str] = (),
 ) -> tuple[Any, Any]:
     """Samples and what is to be learnt of them: of a table, its column ``target``; ``texts`` as in ``read_table``."""
     if path.is_dir():
@@ -74,6 +86,7 @@ def read_samples(
                 f"{path}: {missing} of {len(table)} rows have no '{target}' (nothing, NA, None or null is there): "
                 "fill it in, or drop them"
             )
+        table = _without(table, target, texts, ignore, path)
         answers = table[target]
         if task != "regression" and path.suffix.lower() == ".csv" and answers.dtype.kind in "iu":
             answers = _codes(path, answers)
@@ -82,13 +95,25 @@ def read_samples(
     return _as_table(x), y if task == "auto" else _numbers_or_names(y.tolist(), task, f"{path}: y")
 
 
+def _without(table: pd.DataFrame, target: str, texts: Sequence[str], ignore: Sequence[str], path: Path) -> pd.DataFrame:
+    """The table less the columns to ignore; refused where columns are named that are not there, or are learnt."""
+    if target in ignore:
+        raise FedtctError(f"'{target}' is what is learnt: leave it out of ignore")
+    if both := [name for name in texts if name in ignore]:
+        raise FedtctError(f"'{both[0]}' is in texts and in ignore: take it out of one of them")
+    if lacking := [name for name in texts if name not in table.columns]:
+        raise FedtctError(f"{path} has no column '{lacking[0]}' of texts. It has {listing(table.columns)}")
+    for name in ignore:
+        if name not in table.columns:  # other silos may have it
+            warnings.warn(f"{path} has no column '{name}' to ignore", stacklevel=2)
+    return table.drop(columns=list(ignore), errors="ignore")
+
+
 def unread(paths: Sequence[Path]) -> dict[str, str]:
     """The settings that ``read_samples`` takes no notice of for any of these paths, with what they are for."""
-    kinds = {
-        "target": ("tables", any(path.suffix.lower() in TABLES for path in paths)),
-        "image_size": ("folders of images", any(path.is_dir() for path in paths)),
-    }
-    return {name: kind for name, (kind, there) in kinds.items() if not there}
+    tables, images = any(path.suffix.lower() in TABLES for path in paths), any(path.is_dir() for path in paths)
+    found = {} if tables else dict.fromkeys(("target", "texts", "ignore"), "tables")
+    return found if images else found | {"image_size": "folders of images"}
 
 
 def read_inputs(path: Path, image_size: Sequence[int] = (), texts: Sequence[str] = ()) -> Any:
@@ -104,10 +129,9 @@ def read_table(path: Path, texts: Sequence[str] = ()) -> pd.DataFrame:
     A CSV file does not say what is a text, so it is guessed, of a file at a time: 01 is one beside X1 and a number
     beside 02. Columns that are known to hold ``texts`` are read as such, whatever else is in the file.
     """
-    import pandas as pd
 
     try:
-        table = pd.read_parquet(path) if path.suffix.lower() == ".parquet" else _read_csv(path, texts)
+        table = _read_parquet(path, texts) if path.suffix.lower() == ".parquet" else _read_csv(path, texts)
     except FedtctError:
         raise
     except ImportError as error:
@@ -123,6 +147,17 @@ def read_table(path: Path, texts: Sequence[str] = ()) -> pd.DataFrame:
     if table.empty:
         raise FedtctError(f"{path} is a table without rows")
     return table.rename(columns=str)
+
+
+def _read_parquet(path: Path, texts: Sequence[str]) -> pd.DataFrame:
+    """The table in a Parquet file, with numbers as texts where they are codes."""
+    import pandas as pd
+
+    table = pd.read_parquet(path).rename(columns=str)
+    for name in texts:
+        if name in table.columns and pd.api.types.is_numeric_dtype(table[name]):
+            table[name] = table[name].map(written, na_action="ignore")
+    return table
 
 
 def _read_csv(path: Path, texts: Sequence[str]) -> pd.DataFrame:
@@ -145,6 +180,8 @@ def _read_csv(path: Path, texts: Sequence[str]) -> pd.DataFrame:
     for name in table.columns:
         if table[name].dtype.kind == "O":
             table[name] = _words(table[name], decimal_commas=how["sep"] == ";" and name not in texts)
+        if name in texts and all(map(WHOLE_CODE.fullmatch, table[name].dropna())):
+            table[name] = table[name].str.removesuffix(".0")
     return table
 
 

@@ -81,6 +81,11 @@ def refuse_numbers(values: Sequence[Any], whose: str) -> None:
         )
 
 
+def written(value: Any) -> str:
+    """A number of a table as the text that it would be: 1, not 1.0."""
+    return str(value) if isinstance(value, bool | np.bool_) else f"{float(value):.15g}"
+
+
 def _column(values: pd.Series[Any], name: str, whose: str) -> NDArray[Any]:
     import pandas as pd
 
@@ -92,7 +97,9 @@ def _column(values: pd.Series[Any], name: str, whose: str) -> NDArray[Any]:
     times = kind.kind == "O" and any(isinstance(value, TIMES) for value in plain)
     if times or kind.kind in "mMc":
         what = "dates or times" if times else kind
-        raise FedtctError(f"{whose}: column '{name}' holds {what}: turn it into numbers or texts first")
+        raise FedtctError(
+            f"{whose}: column '{name}' holds {what}: turn it into numbers or texts first, or leave it out"
+        )
     if pd.api.types.is_numeric_dtype(kind) or all(isinstance(value, NUMBERS) for value in plain):
         result = np.full(len(values), np.nan)
         result[~missing] = np.array(plain, np.float64)
@@ -138,7 +145,7 @@ class Facts:
             if not odd and len(categories) > max(MANY_TEXTS, len(texts) / 2):
                 warnings.warn(
                     f"{whose}: column '{name}' has {len(categories)} different texts in {len(texts)} rows, and whoever "
-                    "asks the silos is told each of them: leave out names, numbers of people, dates and notes",
+                    "asks the silos is told each of them: ignore names, numbers of people, dates and notes",
                     stacklevel=2,
                 )
             return facts
@@ -174,7 +181,7 @@ class Facts:
         if (count := len(self.categories)) > MAX_CATEGORIES:
             raise FedtctError(
                 f"{whose}: column '{self.name}' has {count} different texts, more than {MAX_CATEGORIES}: "
-                "leave it out, or put them into fewer categories"
+                "list it in ignore, or put them into fewer categories"
             )
         return self
 
@@ -213,8 +220,8 @@ class Column:
             gone = np.isnan(values := values.astype(np.float64))
             result[:, 0] = np.where(gone, 0.0, (values - self.mean) * self.scale)
         else:
-            if values.dtype != object:
-                values = np.array([None if value != value else self._text(value) for value in values], object)
+            found = {value: self._text(value) for value in set(values.tolist()) if value is not None and value == value}
+            values = np.array([found.get(value) for value in values.tolist()], object)
             gone = np.array([value is None for value in values], bool)
             for place, category in enumerate(self.categories):
                 result[:, place] = values == category
@@ -222,10 +229,11 @@ class Column:
             result[:, -1] = gone
         return result
 
-    def _text(self, value: float) -> str:
-        """The category that a number stands for; as 1 that is written so, or else the only one that reads so, as 01."""
-        text = f"{value:.15g}"
-        return text if text in (self.categories or ()) else self._numbers.get(value, text)
+    def _text(self, value: float | str) -> str:
+        """The category that is meant: the one that is written so or, by a number, the only one that reads so, as 01."""
+        text = value if isinstance(value, str) else written(value)
+        number = _as_number(text)
+        return text if number is None or text in (self.categories or ()) else self._numbers.get(number, text)
 
     @cached_property
     def _numbers(self) -> dict[float, str]:
@@ -314,14 +322,17 @@ def agree_on_table(told: Mapping[str, list[dict[str, Any]]]) -> TableCode:
     for silo in others:
         for one, other in ((first, silo), (silo, first)):
             if lacking := [name for name in silos[one] if name not in silos[other]]:
-                raise FedtctError(f"{other} has no column '{lacking[0]}', which {one} has: silos need the same columns")
+                raise FedtctError(
+                    f"{other} has no column '{lacking[0]}', which {one} has: "
+                    "silos need the same columns; add it, or list it in ignore"
+                )
     orders = {tuple(columns) for columns in silos.values()}
     names = next(iter(orders)) if len(orders) == 1 else sorted(silos[first])
     for name in names:
         holders = {columns[name].kind: silo for silo, columns in silos.items() if columns[name].kind != EMPTY}
         if len(holders) > 1:
             kinds = " and ".join(f"{kind} in {silo}" for kind, silo in holders.items())
-            todo = "mend what is no number, or write codes so that none is one (A1)"
+            todo = "mend what is no number or, if these are codes, list it in texts (in Python: astype(str))"
             raise FedtctError(f"column '{name}' holds {kinds}: it must be of one kind in all silos; {todo}")
     merged = [Facts.merge([columns[name] for columns in silos.values()]) for name in names]
     for facts in merged:

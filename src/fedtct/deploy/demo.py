@@ -11,8 +11,8 @@ from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.local import LocalDeployment
 from fedtct.errors import FedtctError
 from fedtct.files import write_text
-from fedtct.runs.config import as_toml
 from fedtct.runs.folder import CONFIG
+from fedtct.runs.toml import as_toml
 from fedtct.runs.watcher import Watcher
 
 SETTINGS = """dataset = "digits"

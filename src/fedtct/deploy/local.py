@@ -9,7 +9,7 @@ from types import TracebackType
 from fedtct.deploy import processes, registration
 from fedtct.deploy.keys import make_keys
 from fedtct.deploy.silo_config import SiloConfig
-from fedtct.runs.config import as_toml
+from fedtct.runs.toml import as_toml
 from fedtct.runs.watcher import Watcher
 
 START_SECONDS = 60.0

@@ -11,7 +11,7 @@ from torch import Tensor
 import fedtct
 from fedtct.agreement import LABELS, NAMES, NUMBERS
 from fedtct.data.samples import as_samples, take
-from fedtct.data.sources import read_samples
+from fedtct.data.sources import read_samples, reading
 from fedtct.federation.local import LocalFederation
 from fedtct.federation.sizes import sent_bytes
 from fedtct.federation.wire import SILO, VERSION, Envelope, halves, network_text, pack, seal
@@ -88,7 +88,7 @@ def made_up(shape: tuple[int, ...], num_classes: int) -> tuple[Tensor, Tensor]:
 
 def some_of(file: Path, config: RunConfig) -> tuple[Any, Any]:
     """Samples of a file such as silos have."""
-    x, y = as_samples(*read_samples(file, config.target, config.task, config.image_size), str(file))
+    x, y = as_samples(*read_samples(file, *reading(config)), str(file))
     chosen = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))[:MOST_SAMPLES].sort().values
     return take(x, chosen), take(y, chosen)
 

@@ -12,7 +12,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedtct.classifier import Fit
-from fedtct.data.sources import read_samples
+from fedtct.data.sources import read_samples, reading
 from fedtct.deploy.log_lines import Speaker, say
 from fedtct.deploy.patience import pull_sooner
 from fedtct.deploy.registration import whose_keys
@@ -24,10 +24,11 @@ from fedtct.history import Checkpoint
 from fedtct.importing import is_function_name
 from fedtct.report.page import write_report
 from fedtct.report.page.write import REPORT
-from fedtct.runs.config import ELSEWHERE, OWN, OWN_DEFAULTS, RunConfig, check_names, parse_toml
+from fedtct.runs.config import ELSEWHERE, OWN, OWN_DEFAULTS, RunConfig, check_names
 from fedtct.runs.findings import confusion
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.forms import CLASSES
+from fedtct.runs.toml import parse_toml
 from fedtct.runs.watcher import Watcher
 from fedtct.tasks import Regression
 
@@ -203,4 +204,4 @@ def _fit(federation: FlowerFederation, folder: ServerFolder, server: ServerConfi
 
 def test_data(server: ServerConfig, config: RunConfig) -> tuple[Any, Any] | None:
     """The server's own test data, if it has any."""
-    return read_samples(Path(server.test), config.target, config.task, config.image_size) if server.test else None
+    return read_samples(Path(server.test), *reading(config)) if server.test else None

@@ -9,12 +9,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from fedtct.data.sources import TASKS, read_samples
+from fedtct.data.sources import TASKS, read_samples, reading
 from fedtct.errors import FedtctError, check_positive
 from fedtct.federation import pick_device
 from fedtct.importing import import_function, is_function_name
-from fedtct.runs.config import HOLDOUT, parse_toml
+from fedtct.runs.config import HOLDOUT
 from fedtct.runs.places import check_place
+from fedtct.runs.toml import parse_toml
 from fedtct.silo import Silo
 
 SECRET, SECRET_BYTES = "noise.key", 32
@@ -31,6 +32,8 @@ class SiloConfig:
     holdout: float = HOLDOUT
     classes: tuple[str, ...] = ()  # for image folders: those there may be; silos agree on their union in any case
     image_size: tuple[int, ...] = ()  # height, width that images are scaled to
+    texts: tuple[str, ...] = ()  # for tables: columns whose numbers are codes
+    ignore: tuple[str, ...] = ()  # for tables: columns to leave out
     server: str = "127.0.0.1:8000"
     ca: str = "ca.crt"
     key: str = ""  # this silo's private key
@@ -105,7 +108,7 @@ class SiloConfig:
         if path.is_file() or path.is_dir() or path.suffix == ".npz":
             if self.classes and path.is_dir():
                 self._check_classes(path)
-            return read_samples(path, self.target, self.task, self.image_size)
+            return read_samples(path, *reading(self))
         if not is_function_name(self.data):
             raise FedtctError(
                 f"{self.name}: there is no data at {path}; give an .npz, .csv or .parquet file, a folder of images, "

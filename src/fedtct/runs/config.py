@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import json
 import math
-import tomllib
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -13,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedtct.errors import FedtctError, check_not_negative, check_whole, plain
+from fedtct.runs.toml import as_toml, parse_toml
 
 # torch takes seconds to import and a help screen should not: what needs it is imported where it is used.
 if TYPE_CHECKING:
@@ -57,6 +56,8 @@ class RunConfig:
     data: str = setting("", "your own data: a file or folder for each silo", "DIR")
     target: str = setting("", "of tables: the column that is to be learnt", "COLUMN")
     task: str = setting("auto", "classification or regression", "NAME")
+    texts: tuple[str, ...] = setting((), "of tables: columns whose numbers are codes", "COLUMN[,COLUMN]")
+    ignore: tuple[str, ...] = setting((), "of tables: columns to leave out", "COLUMN[,COLUMN]")
     test: str = setting("", "your own test data, only scored", "FILE")
     image_size: tuple[int, ...] = setting((), "of image folders: height and width to scale to", "H,W")
     holdout: float = setting(0.0, "share of samples a silo holds out [0; --data: 0.2]", "SHARE")
@@ -219,7 +220,7 @@ class RunConfig:
     def _check(self) -> None:
         """Refuse what cannot work, before anything is loaded; the estimators check what is theirs."""
         from fedtct.data import DATASETS, parse_split
-        from fedtct.data.sources import TASKS
+        from fedtct.data.sources import READING, TASKS
         from fedtct.importing import is_function_name
         from fedtct.models.registry import check_model_name
 
@@ -233,7 +234,7 @@ class RunConfig:
         else:
             _one_of("dataset", self.dataset, list(DATASETS))
             parse_split(self.split)
-            for name in ("target", "task", "test", "image_size"):
+            for name in ("test", *READING):
                 if getattr(self, name) != SETTINGS[name].default:
                     raise FedtctError(f"{name} is for your own data: give that, with data, or leave {name} out")
         check_whole(1, silos=self.silos)
@@ -334,13 +335,14 @@ def as_value(name: str, value: Any) -> Any:
                     return _number(value)
                 except (ValueError, OverflowError):
                     return value
-            case "tuple[int, ...]":
+            case "tuple[int, ...]" | "tuple[str, ...]":
                 parts = value.split(",") if value and isinstance(value, str) else () if value == "" else value
-                return tuple(map(_whole, parts if isinstance(parts, Sequence) else [parts]))
+                one = _whole if kind == "tuple[int, ...]" else _name
+                return tuple(map(one, parts if isinstance(parts, Sequence) else [parts]))
     except (ValueError, TypeError, OverflowError):
         pass
     wanted = {"str": "text", "bool": "true or false", "int": "a whole number", "float": "a number"}
-    wanted |= {"float | str": "a number or a word"}
+    wanted |= {"float | str": "a number or a word", "tuple[str, ...]": "names"}
     raise FedtctError(f"{name} must be {wanted.get(str(kind), 'whole numbers')}, it is {value!r}")
 
 
@@ -348,6 +350,12 @@ def _whole(value: Any) -> int:
     if isinstance(value, bool | float):
         raise ValueError
     return int(value)
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError
+    return value.strip()
 
 
 def _number(value: Any) -> float:
@@ -376,22 +384,3 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     values = parse_toml(Path(path))
     check_names(values, str(path))
     return values
-
-
-def parse_toml(path: Path) -> dict[str, Any]:
-    """What a TOML file holds."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise FedtctError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
-        raise FedtctError(f"{path} is not valid TOML", error) from error
-
-
-def as_toml(value: Any) -> str:
-    """A setting's value as a TOML file has it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):  # JSON's escapes are TOML's too, but for DEL, which JSON leaves bare
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(list(value) if isinstance(value, tuple) else value)

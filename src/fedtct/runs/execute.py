@@ -13,7 +13,7 @@ from torch import Tensor
 from fedtct.agreement import agree
 from fedtct.classifier import Fit
 from fedtct.data import Dataset, load_dataset, partition
-from fedtct.data.sources import read_samples, silo_paths
+from fedtct.data.sources import read_samples, reading, silo_paths
 from fedtct.errors import FedtctError, listing
 from fedtct.federation import LocalFederation, pick_device
 from fedtct.memory import free_bytes
@@ -107,7 +107,7 @@ def dealt_job(config: RunConfig) -> Job:
 def own_job(config: RunConfig, watcher: Watcher) -> Job:
     """Silos' own data, from a file or a folder of images each."""
     config.network()  # better an error before the data is read
-    how, paths = (config.target, config.task, config.image_size), silo_paths(Path(config.data))
+    how, paths = reading(config), silo_paths(Path(config.data))
     if len(paths) != config.silos:
         raise FedtctError(f"{config.data} holds {len(paths)} silos: the run was begun with {config.silos}")
     if config.test and not Path(config.test).exists():
@@ -118,7 +118,8 @@ def own_job(config: RunConfig, watcher: Watcher) -> Job:
         watcher.count("reading silos", len(silos), len(paths))
     agreed = agree([silo.describe({}) for silo in silos], None, names=[silo.name for silo in silos])
     texts = agreed.inputs.table.texts if agreed.inputs.table else []
-    test = read_samples(Path(config.test), *how, texts) if config.test else None
+    as_silos = (config.target, config.task, config.image_size, texts)  # it may have any other columns as well
+    test = read_samples(Path(config.test), *as_silos) if config.test else None
     warn_of_memory(config, agreed.inputs.shape, agreed.outputs, sum(map(len, silos)) + (len(test[1]) if test else 0))
     if isinstance(agreed.task, Regression):
         return Job(Known(test, 0, ()), silos)
