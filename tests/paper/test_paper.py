@@ -176,6 +176,27 @@ def test_the_report_shows_everything(done, tmp_path):
     assert "0 of 151 numbers" in page
 
 
+def test_a_finding_stands_below_what_it_is_about(done, tmp_path):
+    results = Results(done[0] / "results")
+    write_report(results, tmp_path, "## Findings\n\nin short\n\n## Table 2\n\nof two\n\n## Figure 1\n\nof one\n")
+    page = (tmp_path / "results.md").read_text()
+    order = ["## Findings", "in short", "## Table 1", "## Table 2", "of two", "## Table 3", "## Figure 1", "of one"]
+    places = [page.index(f"{text}\n" if text.islower() else text) for text in order]
+    assert places == sorted(places)
+    assert page.count("## Table 2") == 1
+    with pytest.raises(FedtctError, match="'Table 10', which is no table or figure"):
+        write_report(results, tmp_path, "## Table 10\n\nof none\n")
+
+
+def test_a_glance_counts_what_is_close(tmp_path):
+    write_report(Results(ROOT / "results" / "paper"), tmp_path)
+    lines = (tmp_path / "results.md").read_text().splitlines()
+    of_table_6 = [float(line.split("|")[6]) for line in lines if "tct-one-round" in line]
+    near, far = sum(abs(d) <= 2 for d in of_table_6), [sum(s * d > 2 for d in of_table_6) for s in (1, -1)]
+    told = next(line for line in lines if line.startswith("| Table 6: "))
+    assert told.split("|")[2:-1] == [f" {count} " for count in (4, len(of_table_6), near, *far)]
+
+
 def test_curves_of_a_panel_can_be_told_apart(done):
     folder, _ = done
     results = Results(folder / "results")

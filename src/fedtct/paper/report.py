@@ -1,11 +1,13 @@
 """The paper's tables and figures with our results in them, as one page and its pictures."""
 
 import itertools
+import re
 from collections import Counter
 from pathlib import Path
 
 from matplotlib.axes import Axes
 
+from fedtct.errors import FedtctError
 from fedtct.paper.figures import Curve, Figure, Panel, figures
 from fedtct.paper.results import Result, Results
 from fedtct.paper.tables import TITLES, Cell, cells
@@ -13,6 +15,7 @@ from fedtct.report.style import COLOURS, QUIET, new_figure, save
 
 PAGE, PICTURES, FINDINGS = "results.md", "images/paper", "findings.md"
 ABREAST, WIDTH, HEIGHT = 2, 6.2, 4.5  # panels in a row, and what a panel takes in inches
+CLOSE = 2  # points of accuracy
 BOTH = "test accuracy (dotted: training)"
 
 INTRODUCTION = """# The paper, reproduced
@@ -32,20 +35,29 @@ findings say where. In figures TCT's stage 1 is grey.
 
 
 def write_report(results: Results, docs: Path, findings: str = "") -> list[Path]:
-    """Write the page and the pictures of figures that have results; the files written."""
-    paths = []
-    text = [INTRODUCTION, _progress(results), *([findings.strip() + "\n"] if findings else [])]
+    """Write the page and the pictures of figures that have results; each finding stands below what it is about."""
+    paths, found = [], _by_place(findings)
+    text = [INTRODUCTION, _progress(results), _glance(results), *found.pop("Findings", [])]
     for table, title in TITLES.items():
-        text.append(f"## {table.replace('table', 'Table ')}: {title}\n\n{_table(results, cells(table))}")
+        place = table.replace("table", "Table ")
+        text += [f"## {place}: {title}\n\n{_table(results, cells(table))}", *found.pop(place, [])[1:]]
     for figure in figures().values():
         drawn = _draw(results, figure, docs / PICTURES)
         paths += drawn
-        heading = f"## {figure.name.replace('figure', 'Figure ')}: {figure.title}\n"
+        place = figure.name.replace("figure", "Figure ")
         picture = f"![{figure.title}]({PICTURES}/{figure.name}.svg)\n" if drawn else "Not run yet.\n"
-        text.append(f"{heading}\n{_coverage(results, figure)}\n\n{picture}")
+        text += [f"## {place}: {figure.title}\n\n{_coverage(results, figure)}\n\n{picture}", *found.pop(place, [])[1:]]
+    if found:
+        raise FedtctError(f"{FINDINGS} is about '{next(iter(found))}', which is no table or figure of the paper")
     docs.mkdir(parents=True, exist_ok=True)
     (docs / PAGE).write_text("\n".join(text), encoding="utf-8")
     return [docs / PAGE, *paths]
+
+
+def _by_place(findings: str) -> dict[str, list[str]]:
+    """Headings of the second degree, each with itself and what stands below it."""
+    _, *parts = re.split(r"^## (.+)$", findings, flags=re.MULTILINE)
+    return {place: [f"## {place}\n", f"{text.strip()}\n"] for place, text in zip(parts[::2], parts[1::2], strict=True)}
 
 
 def _progress(results: Results) -> str:
@@ -53,6 +65,22 @@ def _progress(results: Results) -> str:
     scales = Counter(results.of(cell.run)[0].scale for cell in every if results.has_cell(cell))
     smaller = "".join(f", {count} of them at scale `{scale}`" for scale, count in scales.items() if scale != "full")
     return f"{scales.total()} of {len(every)} numbers in the paper's tables have been run so far{smaller}.\n"
+
+
+def _glance(results: Results) -> str:
+    """How far from the published numbers each table is."""
+    lines = [
+        f"| | numbers | run | within {CLOSE} points | further above | further below |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for table, title in TITLES.items():
+        wanted = cells(table)
+        found = [(results.of_cell(cell), cell) for cell in wanted if results.has_cell(cell)]
+        differences = [ours.accuracy - cell.published for ours, cell in found if ours]
+        above, below = (sum(sign * d > CLOSE for d in differences) for sign in (1, -1))
+        counts = (len(wanted), len(found), len(found) - above - below, above, below)
+        lines.append(f"| {table.replace('table', 'Table ')}: {title} | {' | '.join(map(str, counts))} |")
+    return "\n".join(lines) + "\n"
 
 
 def _table(results: Results, wanted: tuple[Cell, ...]) -> str:
