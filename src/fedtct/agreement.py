@@ -17,7 +17,7 @@ from torch import Tensor
 from fedtct.data.samples import MANY_WHOLE, join
 from fedtct.data.sources import to_be_alike
 from fedtct.data.tables import EMPTY, NUMBER, TEXT, agree_on_table, describe_table, is_table
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, listing
 from fedtct.models import InputSpec
 from fedtct.tasks import Classification, Regression, Task, sorted_names, task_from
 
@@ -133,6 +133,7 @@ def _agree_on_task(silos: dict[str, Description], num_classes: int | None) -> tu
         if len(names) < 2:
             raise FedtctError(f"all silos together have a single class, {names[0]}: there is nothing to learn")
         _warn_of_spellings(names)
+        _warn_of_numbers_and_words({name: json.loads(silo[NAMES]) for name, silo in silos.items()})
         return Classification(names), len(names)
     if num_classes == 1:
         raise FedtctError(
@@ -155,6 +156,22 @@ def _warn_of_spellings(names: Sequence[str]) -> None:
     if several := [group for group in alike.values() if len(group) > 1]:
         told = ", ".join(" and ".join(f"'{name}'" for name in group) for group in several)
         warnings.warn(f"{told} count as different classes: write them alike in all silos if they are one", stacklevel=2)
+
+
+def _warn_of_numbers_and_words(classes: Mapping[str, Sequence[str]]) -> None:
+    """Say that classes are numbers in some silos, as 0 and 1, and words in all others, as no and yes."""
+    kinds: dict[bool, dict[str, set[str]]] = {True: {}, False: {}}
+    for silo, own in classes.items():
+        numbers = {name.lstrip("-").isdecimal() for name in own}
+        if len(numbers) == 2:
+            return
+        kinds[numbers.pop()][silo] = set(own)
+    if all(kinds.values()):
+        told = [f"{listing(sorted(set().union(*of.values())))} in {listing(of)}" for of in kinds.values()]
+        warnings.warn(
+            f"classes are {' and '.join(told)}, and count as different: write them alike in all silos if they are one",
+            stacklevel=2,
+        )
 
 
 def _count_classes(told: Sequence[Description]) -> int:
@@ -180,6 +197,10 @@ def _count_classes(told: Sequence[Description]) -> int:
             f"no silo has label 0, but labels are counted from 0, up to {largest} here: class 0 is nobody's. If labels "
             f"are codes, {AS_TEXTS}",
             stacklevel=2,
+        )
+    elif nobodys := sorted(set(range(largest)) - set(known.tolist())):
+        warnings.warn(
+            f"labels go up to {largest}, but no silo has {listing(nobodys)}: it cannot be learnt", stacklevel=2
         )
     return largest + 1
 

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, load_file, save
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedtct.data.samples import as_samples
 from fedtct.errors import FedtctError
@@ -19,6 +19,7 @@ from fedtct.federation import pick_device
 from fedtct.files import replacing
 from fedtct.history import History
 from fedtct.models import Model, Network, NetworkSpec, Weights
+from fedtct.models.plain import plain_module
 from fedtct.tangent import Normaliser, Recipe, TangentMap
 from fedtct.tasks import Answers, Names, Regression, finite
 from fedtct.training.evaluation import batch_size
@@ -132,6 +133,14 @@ class Classifier(ABC):
             raise FedtctError("this model predicts numbers: it has no classes")
         return task.labels() if task.names else np.arange(self.spec.num_classes)
 
+    def to_module(self) -> nn.Module:
+        """The network alone, as an nn.Module from samples to ``scores``, for ``torch.export``, ONNX or a phone.
+
+        It takes raw pixels (0 to 255), numbers or tokens; of a table, ``model.spec.inputs.encode(rows, "rows")``. TCT's
+        model is none: it takes gradients to predict.
+        """
+        raise FedtctError("TCT's model takes gradients to predict: only FedAvg's and the like are plain networks")
+
     def save(self, folder: str | Path) -> None:
         """Write the model to a folder, as one file; a model that is there stays until the new one is whole."""
         folder = Path(folder)
@@ -208,7 +217,8 @@ def read_record(path: Path) -> tuple[dict[str, Any], Path]:
     """What is recorded about a model in a folder or a file, and where its tensors are."""
     file = path / MODEL_FILE if path.is_dir() else path
     if not file.is_file():
-        raise FedtctError(f"{path} holds no saved model: there is no {file.name}")
+        where = f"there is no {path}" if not path.exists() else f"there is no {file.name} in it"
+        raise FedtctError(f"{path} holds no saved model: {where}")
     try:
         with safe_open(file, framework="pt") as opened:
             notes = opened.metadata() or {}
@@ -234,6 +244,10 @@ class NetworkClassifier(Classifier):
 
     def _batch_scores(self, x: Tensor) -> Tensor:
         return self.network(x)
+
+    def to_module(self) -> nn.Module:
+        """A copy of the network that needs nothing else."""
+        return plain_module(self.network)
 
     def _tensors(self) -> dict[str, Tensor]:
         return self.network.weights()._asdict()

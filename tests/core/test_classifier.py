@@ -319,3 +319,24 @@ def test_a_folder_is_not_put_where_a_file_is(tmp_path):
     model.export(tmp_path / "model.safetensors")
     with pytest.raises(FedtctError, match="is a file: save makes a folder, export a file"):
         model.save(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize("model", ["mlp", "resnet18-bn", Own(), Drawing()], ids=["mlp", "resnet", "own", "drawing"])
+def test_a_plain_network_gives_the_same_scores(model):
+    draws = torch.Generator().manual_seed(0)
+    x, y = torch.randint(256, (12, *SHAPE), generator=draws).byte(), torch.arange(12) % CLASSES
+    head = "head" if isinstance(model, Own) else None
+    fitted = replace(TRAIN, model=model, head=head).fit([Silo(x, y)]).model
+    module = fitted.to_module()
+    assert torch.allclose(module(x), fitted.scores(x), atol=1e-4)
+    assert torch.allclose(torch.export.export(module, (x,)).module()(x), fitted.scores(x), atol=1e-4)
+    before = fitted.scores(x)
+    for parameter in module.parameters():
+        parameter.data.zero_()
+    assert torch.equal(fitted.scores(x), before)
+    assert len({p.untyped_storage().data_ptr() for p in module.parameters()}) == len(list(module.parameters()))
+
+
+def test_tangents_are_no_plain_network():
+    with pytest.raises(FedtctError, match="takes gradients to predict"):
+        tct("mlp", Ridge(d=10), stage1=TRAIN).fit([Silo(torch.rand(6, 3), [0, 1, 2, 0, 1, 2])]).model.to_module()

@@ -211,6 +211,6 @@ def test_a_column_that_may_hold_names_is_warned_of_before_the_server_is_told():
             warnings.simplefilter("always")
             silo.describe({})
         told = [str(warning.message) for warning in caught]
-        assert [text.startswith("north: column 'who' has 60 different texts in 60 rows") for text in told] == [
+        assert [text.startswith("north: column 'who' has 60 different texts in 60 training rows") for text in told] == [
             True
         ] * warns

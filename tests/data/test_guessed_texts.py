@@ -117,7 +117,7 @@ def test_codes_that_are_numbers_in_some_silos_are_texts_if_that_is_said(tmp_path
     pd.DataFrame({"code": [3, 1], "x": [0.5, 1.5], "y": ["a", "b"]}).to_parquet(tmp_path / "west.parquet")
     files = (north, south, tmp_path / "west.parquet")
     assert "1.0" in south.read_text()
-    with pytest.raises(FedtctError, match=r"numbers in west: it must be of one kind .* list it in texts"):
+    with pytest.raises(FedtctError, match=r"numbers in south, west and texts in north: .* list it in texts"):
         FedAvg("linear", rounds=1).fit(silos(*files))
     model = FedAvg("linear", rounds=1).fit(silos(*files, texts=["code"])).model
     code = model.spec.inputs.table.columns[0]
@@ -155,3 +155,26 @@ def test_columns_that_cannot_be_told_about(how, told, tmp_path):
     file = write(tmp_path / "a.csv", code=[1, 2], x=[0.5, 1.5], y=["a", "b"])
     with pytest.raises(FedtctError, match=re.escape(told)):
         read_samples(file, "y", **how)
+
+
+INCOMES = [f"{n}.5" for n in range(30)]
+
+
+@pytest.mark.parametrize("slip", ["?", "1 234.5", "1'234", "1\u202f234,5", "n/k"])
+def test_numbers_that_were_meant_never_leave_a_silo_as_texts(slip, tmp_path):
+    """A slip makes texts of a whole column, and what texts there are is told to everybody."""
+    file = write(tmp_path / "a.csv", income=[*INCOMES, slip], y=["a", "b"] * 15 + ["a"])
+    with pytest.raises(
+        FedtctError, match=r"column 'income' holds numbers, but not in 1 of 31 rows: .*, list"
+    ) as refused:
+        read_samples(file, "y")
+    assert str(refused.value).endswith(f": {slip}")
+    assert slip not in refused.value.told
+    assert slip in set(read_samples(file, "y", texts=["income"])[0]["income"])
+
+
+def test_a_column_of_texts_that_is_empty_in_a_file_holds_missing_values(tmp_path):
+    full = write(tmp_path / "full.csv", code=["1", "2", "X"], x=[0.5, 1.5, 1], y=["a", "b", "a"])
+    empty = write(tmp_path / "empty.csv", code=[None, None], x=[0.5, 1.5], y=["a", "b"])
+    model = FedAvg("linear", rounds=1).fit(silos(full, empty, texts=["code"])).model
+    assert np.isfinite(model.scores(read_samples(empty, "y", texts=["code"])[0])).all()

@@ -80,9 +80,10 @@ def test_decimal_commas_are_never_taken_for_categories(tmp_path):
 @pytest.mark.parametrize("sizes", [('"170,5"', "181"), ('"1,234.5"', "181.25"), ("1.234", '"1.234.567,5"')])
 def test_numbers_that_are_not_read_as_such_are_refused(tmp_path, sizes):
     (tmp_path / "a.csv").write_text('size,"a;b;c",y\n{},1,2\n{},3,4\n'.format(*sizes))
-    silo = Silo(*read_samples(tmp_path / "a.csv", "y"))
     with pytest.raises(FedtctError, match="column 'size' holds numbers with commas as texts"):
-        FedAvg("mlp", rounds=1).fit([silo])
+        read_samples(tmp_path / "a.csv", "y")
+    with pytest.raises(FedtctError, match="silo 0: column 'size' holds numbers with commas as texts"):
+        FedAvg("mlp", rounds=1).fit([Silo(pd.read_csv(tmp_path / "a.csv").drop(columns="y"), [0, 1])])
     with pytest.raises(FedtctError, match="column 'size' holds numbers with commas as texts"):
         read_samples(tmp_path / "a.csv", "size")
     _, names = read_samples(tmp_path / "a.csv", "size", "classification")
@@ -195,14 +196,14 @@ def test_what_cannot_be_read(tmp_path):
     (tmp_path / "commas.csv").write_text('"a, b",c\n1,2\n')
     (tmp_path / "a.xlsx").write_text("a,b\n1,2\n")
     for name, target, message in [
-        ("empty.csv", "b", "cannot be read as a table"),
+        ("empty.csv", "b", r"cannot be read as a table: it is empty\Z"),
         ("header.csv", "b", "without rows"),
         ("long.csv", "b", r"cannot be read as a table: .* saw 3\Z"),
         ("objects.npz", "", r"plain arrays, not Python objects: save texts with astype\(str\)"),
         ("binary.csv", "b", "cannot be read as a table"),
         ("text.parquet", "b", "cannot be read as a table"),
         ("none.csv", "b", "cannot read .*none.csv: No such file"),
-        ("a.csv", "", "say which column is to be learnt, as target, of a, b"),
+        ("a.csv", "", "say which column is to be learnt, as target .--target., of a, b"),
         ("a.csv", "c", "has no column 'c'. It has a, b"),
         ("commas.csv", "a", "has no column 'a'. It has a, b; c$"),
         ("a.xlsx", "b", r"is no \.npz, \.csv or \.parquet file"),

@@ -279,7 +279,12 @@ def test_check_tells_in_words_what_is_right_and_what_is_not(deployment, tmp_path
     findings = list(check_silo(forged / "silo.toml"))
     assert [finding.right for finding in findings] == [True, True, True, True, False]
     assert "does not let this silo in" in findings[-1].text
-    text = (forged / "silo.toml").read_text().replace(address, f"127.0.0.1:{processes.free_port()}")
+    text = (forged / "silo.toml").read_text()
+    (forged / "silo.toml").write_text(text.replace('name = "s1"', 'name = "s2"'))
+    findings = list(check_silo(forged / "silo.toml"))
+    assert [finding.right for finding in findings] == [True, False, True, True]
+    assert findings[1].text == "key: s1.key was made for s1, and this silo calls itself s2: mend its name"
+    text = text.replace(address, f"127.0.0.1:{processes.free_port()}")
     (forged / "silo.toml").write_text(text)
     (forged / "data.npz").unlink()
     assert [finding.right for finding in check_silo(forged / "silo.toml")] == [False, True, False]

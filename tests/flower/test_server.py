@@ -229,6 +229,8 @@ def test_the_report_calls_silos_by_their_names(stage2, tmp_path):
     assert "fedtct deploy run app" in page
     assert "% on the data that silos train on, not on new samples" in page  # these silos hold nothing out
     assert "fedtct compare" not in page  # nobody can pool what is elsewhere
-    assert "| clinic-3 |" in write_card(Saved.load(run), "model")
+    card = write_card(Saved.load(run), "model")
+    assert "4 silos, 3 of them to the end" in card
+    assert "| clinic-3 |" in card
     if stage2 == "scaffold":
         assert RunFolder.read(run).finding("stage2")["silos"] == list(stayed)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedtct.data.samples import MANY_WHOLE
-from fedtct.data.tables import are_comma_numbers, from_matrix, refuse_numbers, written
+from fedtct.data.tables import are_comma_numbers, from_matrix, refuse_numbers, refuse_slips, written
 from fedtct.errors import FedtctError, listing
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ def read_samples(
         table = read_table(path, texts)
         if not target:
             raise FedtctError(
-                f"{path} is a table: say which column is to be learnt, as target, of {listing(table.columns)}"
+                f"{path} is a table: say which column is to be learnt, as target (--target), of "
+                f"{listing(table.columns)}"
             )
         if target not in table.columns:
             raise FedtctError(f"{path} has no column '{target}'. It has {listing(table.columns)}")
@@ -87,6 +88,9 @@ def read_samples(
                 "fill it in, or drop them"
             )
         table = _without(table, target, texts, ignore, path)
+        for name, column in table.drop(columns=[target, *texts]).items():
+            if column.dtype.kind == "O":
+                refuse_slips(column.dropna().tolist(), f"{path}: column '{name}'")
         answers = table[target]
         if task != "regression" and path.suffix.lower() == ".csv" and answers.dtype.kind in "iu":
             answers = _codes(path, answers)
@@ -129,6 +133,7 @@ def read_table(path: Path, texts: Sequence[str] = ()) -> pd.DataFrame:
     A CSV file does not say what is a text, so it is guessed, of a file at a time: 01 is one beside X1 and a number
     beside 02. Columns that are known to hold ``texts`` are read as such, whatever else is in the file.
     """
+    import pandas as pd
 
     try:
         table = _read_parquet(path, texts) if path.suffix.lower() == ".parquet" else _read_csv(path, texts)
@@ -140,6 +145,8 @@ def read_table(path: Path, texts: Sequence[str] = ()) -> pd.DataFrame:
         if error.strerror is None:  # no word of the system's, but of a library
             raise FedtctError(f"cannot read {path}", error) from error
         raise FedtctError(f"cannot read {path}: {error.strerror}") from error
+    except pd.errors.EmptyDataError as error:
+        raise FedtctError(f"{path} cannot be read as a table: it is empty") from error
     except UnicodeDecodeError as error:
         raise FedtctError(f"{path} cannot be read as a table: it is no UTF-8 text; save it as CSV in UTF-8") from error
     except Exception as error:
@@ -180,7 +187,7 @@ def _read_csv(path: Path, texts: Sequence[str]) -> pd.DataFrame:
     for name in table.columns:
         if table[name].dtype.kind == "O":
             table[name] = _words(table[name], decimal_commas=how["sep"] == ";" and name not in texts)
-        if name in texts and all(map(WHOLE_CODE.fullmatch, table[name].dropna())):
+        if name in texts and all(map(WHOLE_CODE.fullmatch, there := table[name].dropna())) and len(there):
             table[name] = table[name].str.removesuffix(".0")
     return table
 

@@ -33,6 +33,7 @@ MANY_TEXTS = 20  # different ones, in more than half of the rows: they may be na
 FEW_ODD = 0.1  # of a column's values: texts among so many numbers are marks of missing values, or slips
 LARGEST = 1e100  # beyond, squares overflow
 COMMA_NUMBER = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
+GROUPED = re.compile(r"[+-]?\d{1,3}([ '’\u00a0\u202f]\d{3})+([.,]\d+)?")  # with something between thousands
 ANY_NUMBER = re.compile(r"[+-]?((\d+|\d{1,3}(\.\d{3})+)(,\d+)?|(\d+|\d{1,3}(,\d{3})+)(\.\d+)?)([eE][+-]?\d+)?")
 NUMBERS = (Real, Decimal, np.bool_)  # databases and Parquet files have exact decimals
 TIMES = (date, time, timedelta)
@@ -86,6 +87,22 @@ def written(value: Any) -> str:
     return str(value) if isinstance(value, bool | np.bool_) else f"{float(value):.15g}"
 
 
+def refuse_slips(values: Sequence[Any], whose: str) -> None:
+    """Refuse texts that somebody meant as numbers: each would be a category, and leave the silo as it stands."""
+    if not all(isinstance(value, str) for value in values):
+        return
+    refuse_numbers(values, whose)
+    others = [value for value in values if _as_number(value) is None]
+    written_otherwise = [value for value in others if ANY_NUMBER.fullmatch(value) or GROUPED.fullmatch(value)]
+    few = len(others) - len(written_otherwise) <= FEW_ODD * len(values)
+    if odd := sorted(set(others)) if written_otherwise and few else _odd_ones(values):
+        raise FedtctError(
+            f"{whose} holds numbers, but not in {sum(map(odd.__contains__, values))} of {len(values)} rows: write "
+            "numbers as 1234.5 and leave what is missing empty; if these are codes, list the column in texts",
+            data=f": {listing(odd)}",
+        )
+
+
 def _column(values: pd.Series[Any], name: str, whose: str) -> NDArray[Any]:
     import pandas as pd
 
@@ -134,18 +151,19 @@ class Facts:
         if values.dtype == object:
             texts = [value for value in values if value is not None]
             kind, categories = TEXT if texts else EMPTY, tuple(sorted(set(texts)))
-            odd = _odd_ones(texts)
-            if odd:
+            refuse_numbers(categories, f"{whose}: column '{name}'")
+            if odd := _odd_ones(texts):
                 warnings.warn(
                     f"{whose}: column '{name}' holds numbers but for {listing(odd)}, and so all of it is taken as "
                     "texts, each a category: leave what is missing empty, or mend it",
                     stacklevel=2,
                 )
             facts = cls(name, kind, len(texts), len(values) - len(texts), categories=categories).checked(whose)
-            if not odd and len(categories) > max(MANY_TEXTS, len(texts) / 2):
+            if len(categories) > max(MANY_TEXTS, len(texts) / 2):
                 warnings.warn(
-                    f"{whose}: column '{name}' has {len(categories)} different texts in {len(texts)} rows, and whoever "
-                    "asks the silos is told each of them: ignore names, numbers of people, dates and notes",
+                    f"{whose}: column '{name}' has {len(categories)} different texts in {len(texts)} training rows; "
+                    "whoever asks the silos, every other silo and whoever gets the model is told each of them: "
+                    "ignore names, numbers of people, dates and notes",
                     stacklevel=2,
                 )
             return facts
@@ -329,14 +347,12 @@ def agree_on_table(told: Mapping[str, list[dict[str, Any]]]) -> TableCode:
     orders = {tuple(columns) for columns in silos.values()}
     names = next(iter(orders)) if len(orders) == 1 else sorted(silos[first])
     for name in names:
-        holders = {columns[name].kind: silo for silo, columns in silos.items() if columns[name].kind != EMPTY}
-        if len(holders) > 1:
-            kinds = " and ".join(f"{kind} in {silo}" for kind, silo in holders.items())
-            todo = "mend what is no number or, if these are codes, list it in texts (in Python: astype(str))"
+        holders = {kind: [s for s, columns in silos.items() if columns[name].kind == kind] for kind in (NUMBER, TEXT)}
+        if all(holders.values()):
+            kinds = " and ".join(f"{kind} in {listing(several)}" for kind, several in holders.items())
+            todo = "mend what is no number or, if these are codes, list it in texts in all (in Python: astype(str))"
             raise FedtctError(f"column '{name}' holds {kinds}: it must be of one kind in all silos; {todo}")
     merged = [Facts.merge([columns[name] for columns in silos.values()]) for name in names]
-    for facts in merged:
-        refuse_numbers(facts.categories, f"column '{facts.name}'")
     if not any(facts.varies for facts in merged):
         raise FedtctError(
             f"no column varies: each of {listing(names)} is the same, or empty, in all rows of all silos. "

@@ -56,7 +56,8 @@ def _data(silo: SiloConfig) -> Finding:
         learnt = f"classes {listing(json.loads(told['names']))}"
     else:
         learnt = f"numbers to learn, {told['answer_mean']:g} on average"
-    return Finding(True, f"data: {len(loaded)} {samples}, {learnt}")
+    kept = f", {held} of them held out" if (held := len(loaded.held_y)) else ""
+    return Finding(True, f"data: {len(loaded) + held} {samples}{kept}, {learnt}")
 
 
 def _key(silo: SiloConfig) -> Finding:
@@ -65,6 +66,10 @@ def _key(silo: SiloConfig) -> Finding:
         return Finding(False, f"key: {path} is missing; ask whoever made the federation's keys for it")
     if path.stat().st_mode & 0o077:
         return Finding(False, f"key: others on this machine can read {path}; chmod 600 it")
+    if path.suffix == ".key" and path.stem != silo.name:  # as fedtct deploy keys names it
+        return Finding(
+            False, f"key: {path.name} was made for {path.stem}, and this silo calls itself {silo.name}: mend its name"
+        )
     return Finding(True, f"key: {path} is there, and only its owner can read it")
 
 

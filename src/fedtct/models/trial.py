@@ -78,6 +78,14 @@ def _try_step(network: Network, samples: Tensor, shape: tuple[int, int]) -> None
         raise FedtctError(f"in training mode the model gives {what} for two samples, not {shape}: logits alone")
     if isinstance(given, Tensor) and not given.requires_grad:
         raise FedtctError("what the model gives has no gradient: its forward must not use torch.no_grad or detach")
+    if isinstance(given, Tensor) and _are_probabilities(given):
+        warnings.warn(
+            "what the model gives are probabilities: leave out its softmax, the losses take logits", stacklevel=2
+        )
+
+
+def _are_probabilities(given: Tensor) -> bool:
+    return given.shape[1] > 1 and bool((given >= 0).all() and torch.allclose(given.sum(1), given.new_ones(())))
 
 
 def _shape_of(given: object) -> object:

@@ -63,7 +63,7 @@ class RunConfig:
     holdout: float = setting(0.0, "share of samples a silo holds out [0; --data: 0.2]", "SHARE")
     method: str = setting("tct", "tct, fedavg, ... (see above)", "NAME")
     model: str = setting("mlp", "linear, mlp, simple-cnn, resnet18-bn or -gn, module:function", "NAME")
-    rounds: tuple[int, ...] = setting((100, 100), "rounds; for tct of stage 1 and 2: 20,20", "N[,N]")
+    rounds: tuple[int, ...] = setting((100, 100), "rounds [200]; for tct of stage 1 and 2 [100,100]", "N[,N]")
     local_epochs: int = setting(5, "epochs a silo trains in a round", "N")
     batch_size: int = setting(64, "samples in a step", "N")
     lr: float = setting(0.1, "learning rate; run chooses from several", "LR[,LR]")

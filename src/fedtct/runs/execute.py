@@ -96,6 +96,12 @@ def dealt_job(config: RunConfig) -> Job:
     data = _load(config.dataset, config.data_dir)
     x, y = subset(data, config)
     parts = partition(y, config.silos, config.split, config.seed)
+    if nobodys := data.num_classes - len(torch.cat([y[torch.from_numpy(part)] for part in parts]).unique()):
+        warnings.warn(
+            f"{nobodys} of {data.num_classes} classes are in no silo, and cannot be learnt, but in the test set: "
+            "use more silos, another split or more samples",
+            stacklevel=2,
+        )
     silos = [
         Silo(x[part], y[part], holdout=config.holdout, name=f"silo {index}")
         for index, part in enumerate(map(torch.from_numpy, parts))

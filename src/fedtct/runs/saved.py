@@ -109,10 +109,12 @@ def _training(run: RunFolder) -> list[str]:
     rated = {name: summary.rating(of) for of, name in RATED_ON.items()}
     where = ", ".join(f"{show.format(value)} on {name} samples" for name, value in rated.items() if value is not None)
     where = where or ("none, for training diverged" if last.diverged else "not known, for nobody rated it")
+    split = "" if run.config.data else f", split {summary.split}"
+    there = f", {len(last.rated_by)} of them to the end" if 0 < len(last.rated_by) < summary.silos else ""
     megabytes = (summary.bytes_up + summary.bytes_down) / 1e6
     lines = [
         f"- **Method:** {summary.method}, {summary.rounds} rounds, {megabytes:,.1f} MB a silo, seed {summary.seed}",
-        f"- **Data:** {summary.dataset}{'' if run.config.data else f', split {summary.split}'}, {summary.silos} silos",
+        f"- **Data:** {summary.dataset}{split}, {summary.silos} silos{there}",
         f"- **{metric.capitalize() if metric == 'accuracy' else metric}:** {where}",
     ]
     if summary.epsilon is not None:

@@ -98,11 +98,12 @@ class IterativeRegression(Stage2):
     """Rounds of ``steps`` full-batch local steps of size ``lr``, averaged by the server.
 
     ``lr="auto"`` takes the largest step that is safe for every silo: each knows its own Hessian's largest eigenvalue.
+    The paper's is 5e-5, which diverges where silos hold a single class.
     """
 
     rounds: int = 100
     steps: int = 500
-    lr: float | Literal["auto"] = 5e-5
+    lr: float | Literal["auto"] = "auto"
     evaluate_every: int = 1
     patience: int | None = None
 
