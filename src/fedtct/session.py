@@ -186,9 +186,10 @@ def check_batches(session: Session, plan: LocalPlan) -> None:
         with network.tried_in_training(plan.trainable):
             network(session.spec.inputs.examples())
     except ValueError as error:
+        larger = "use a larger batch_size, " if session.agreed.silos[alone[0]] > 1 else ""
         raise FedtctError(
             f"{alone[0]} would train on a single sample at a time, which the model cannot ({error}): "
-            "use a larger batch_size, leave that silo out, or use a model with GroupNorm"
+            f"{larger}leave that silo out, or use a model with GroupNorm"
         ) from error
 
 

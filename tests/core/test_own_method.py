@@ -32,6 +32,12 @@ def test_a_round_without_weights_is_told_what_it_lacks(name, rounds, monkeypatch
         Forgetful(tiny_net(norm=True), rounds=rounds).fit(skewed_silos())
 
 
+def test_a_round_that_returns_its_state_alone_is_told(monkeypatch):
+    monkeypatch.setattr(Forgetful, "round", lambda *args: FedAvg.round(*args)[0])
+    with pytest.raises(FedtctError, match=r"Forgetful.round returns no pair: it needs the new state and the replies"):
+        Forgetful(tiny_net(norm=True), rounds=1).fit(skewed_silos())
+
+
 def test_a_start_without_weights_is_told_what_it_lacks():
     with pytest.raises(FedtctError, match=r"Unstarted.start returns a state without 'parameters'.*_asdict"):
         Unstarted(tiny_net(), rounds=1).fit(skewed_silos())

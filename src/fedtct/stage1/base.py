@@ -195,8 +195,7 @@ class Stage1(ABC):
             telling = Cost()
             if "frozen" in state and not told:  # rounds bring what is trained alone
                 told, telling = True, federation.ask("freeze", state["frozen"]).cost
-            after, replies = self.round(federation, state, number)
-            self._check_state(after, "round", "replies.average('parameters') and replies.average('buffers'), say")
+            after, replies = self._round(federation, state, number)
             if not bool(after["parameters"].isfinite().all()):
                 _warn_of_diverged(replies)
             if "frozen" not in state:
@@ -228,6 +227,14 @@ class Stage1(ABC):
         start = self.start(trained)
         self._check_state(start, "start", "weights._asdict() with whatever else it holds")
         return weights(run_rounds(session, stage, start | ({"frozen": frozen} if frozen else {})))
+
+    def _round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:
+        """A round as whoever wrote the method has it, checked."""
+        found: object = self.round(federation, state, number)
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise FedtctError(f"{type(self).__name__}.round returns no pair: it needs the new state and the replies")
+        self._check_state(found[0], "round", "replies.average('parameters') and replies.average('buffers'), say")
+        return found
 
     def _check_state(self, state: State, made_by: str, advice: str) -> None:
         """Weights that are left out do not stay as they were: nobody wants running statistics of no data by mistake."""
