@@ -228,7 +228,7 @@ def test_out_of_time_after_every_round_is_as_never_stopped(tmp_path, done):
     ("option", "recorded", "label"),
     [
         ({"grid_rounds": 1}, {"grid_rounds": 1}, "tiny: 60 samples of digits, mlp, rate after 1 rounds"),
-        ({"lr": 0.03}, {"lr_given": 0.03}, "tiny: 60 samples of digits, mlp, rate 0.03 without a choice"),
+        ({"lr": 0.03}, {"lr_given": 0.03}, "tiny: 60 samples of digits, mlp, rate 0.03 given"),
         ({}, {"grid_rounds": 2}, "tiny: 60 samples of digits, mlp"),
     ],
     ids=["earlier", "given", "as the scale says"],

@@ -62,7 +62,7 @@ def test_a_mean_over_seeds_says_how_each_was_made(tmp_path):
     found = shown(tmp_path, run)
     assert found.accuracy == pytest.approx(100 / 3)
     assert found.seeds == 3
-    assert found.label == "full; full, rate 0.1 without a choice; full, diverged"
+    assert found.label == "full; full, rate 0.1 given; full, diverged"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ seed, commit, hardware and curve by round. Numbers are top-1 test accuracy in pe
 100 + 100 for TCT. Scale `half` has half as many; FedAvg's are the 100 rounds that TCT starts from, where it was run.
 Every silo holds a tenth of its samples out; the learning rate is chosen from the paper's grid by the accuracy on them,
 after a fifth of the rounds (the mean of the last five of these, and so are accuracies on held-out samples below); where
-it says "without a choice", the rate was given and all samples are trained on, as in the paper. CIFAR images are cropped
+a rate is "given" there was no choice, and all samples are trained on, as in the paper. CIFAR images are cropped
 and flipped, Fashion-MNIST's are not.
 On the GPU networks are trained and rated in bf16; tangent features and stage 2 are float32's. What is chosen is chosen
 on samples that silos hold out; a rate that is given may have been given after test accuracies were seen, and the

@@ -45,7 +45,7 @@ class Result:
     def _rate(self) -> str:
         scale, config, rounds = SCALES[self.scale], self.record["config"], self.record.get("grid_rounds")
         if "lr_given" in self.record:
-            return f", rate {self.record['lr_given']:g} without a choice"
+            return f", rate {self.record['lr_given']:.3g} given"
         if not config["holdout"]:
             return ", nothing held out"
         usual = scale.central_grid if config["method"] == "centralized" else scale.grid
