@@ -4,7 +4,7 @@ import json
 import shlex
 import shutil
 import warnings
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from fedtct.report.page.blocks import ACCURACY, FIELDS, R2, Chart, logarithmic, 
 from fedtct.report.page.tasks import arrange
 from fedtct.report.page.write import render, to_json
 from fedtct.runs.compare import comparison, table
-from fedtct.runs.config import RunConfig, read_toml
+from fedtct.runs.config import RunConfig
 from fedtct.runs.findings import find_all
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.forms import DIVERGED, FORMS
@@ -24,17 +24,11 @@ from fedtct.runs.summary import SILO_SAMPLES, Summary
 
 pytestmark = pytest.mark.xdist_group("report")  # the runs are made once
 
+RunWith = Callable[..., RunFolder]
+
 
 def tree(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-
-
-def run_with(folder: Path, run: Path, name: str, **settings: object) -> RunFolder:
-    """A copy of a run, with some settings as if they had been others."""
-    shutil.copytree(run, folder / name)
-    config = replace(RunConfig.of(**read_toml(run / "config.toml")), **settings)
-    (folder / name / "config.toml").write_text(config.to_toml())
-    return RunFolder.read(folder / name)
 
 
 def test_the_page_has_everything_in_one_file(compared: Path) -> None:
@@ -74,10 +68,10 @@ def test_what_each_silo_sent_and_received_is_what_was_counted(compared: Path) ->
         assert list(totals[name]) == [str(len(rows)), f"{down:,.2f}", f"{up:,.2f}"]
 
 
-def test_no_silo_alone_says_how_far_gradient_descent_may_step(compared: Path, tmp_path: Path) -> None:
+def test_no_silo_alone_says_how_far_gradient_descent_may_step(compared: Path, run_with: RunWith) -> None:
     run = compared / "tct-classes4-seed0"
     for solver, wall in (("scaffold", True), ("gradient-descent", False)):
-        (task,) = arrange([run_with(tmp_path, run, solver, stage2=solver)])
+        (task,) = arrange([run_with(run, solver, stage2=solver)])
         shown = stage2.section(task)
         assert shown is not None
         titles = {block.title: block for block in shown.blocks if isinstance(block, Chart)}
@@ -151,16 +145,16 @@ def test_seeds_of_a_method_are_put_together(compared: Path) -> None:
     ]
 
 
-def test_runs_are_told_apart_by_what_differs(compared: Path, tmp_path: Path) -> None:
+def test_runs_are_told_apart_by_what_differs(compared: Path, run_with: RunWith) -> None:
     tct = compared / "tct-classes4-seed0"
-    runs = [run_with(tmp_path, tct, name, p=p) for name, p in (("a", 100), ("b", 200), ("c", 200))]
+    runs = [run_with(tct, name, p=p) for name, p in (("a", 100), ("b", 200), ("c", 200))]
     (task,) = arrange(runs)
     assert [method.label for method in task.methods] == ["TCT (p 100)", "TCT (p 200) [b]", "TCT (p 200) [c]"]
-    first, second = arrange([runs[0], run_with(tmp_path, tct, "d", split="iid", p=100)])
+    first, second = arrange([runs[0], run_with(tct, "d", split="iid", p=100)])
     assert (first.title, second.title) == ("digits, classes:4, 3 silos", "digits, iid, 3 silos")
     assert first.methods[0].label == second.methods[0].label == "TCT"
     own = {"data": "silos", "dataset": "silos", "split": "own", "limit": 0}
-    others = [run_with(tmp_path, tct, name, **own, target=target) for name, target in (("e", "dose"), ("f", ""))]
+    others = [run_with(tct, name, **own, target=target) for name, target in (("e", "dose"), ("f", ""))]
     assert [task.title for task in arrange(others)] == ["silos, 3 silos, target dose", "silos, 3 silos, target none"]
 
 

@@ -157,10 +157,13 @@ def rounds_axis(title: str, last: float) -> Trace:
     return {"title": {"text": title}, "rangemode": "tozero"} | ({"dtick": 1} if last <= 6 else {})
 
 
+LANES = 0.62  # of a row's height is for symbols, a lane for each method
+
+
 def beside(y: Iterable[int], method: Method, methods: Sequence[Method]) -> list[float]:
     """Places in rows of a chart, a little apart for each method so that none hides another."""
     labels = [other.label for other in methods]
-    return [k + 0.62 * ((labels.index(method.label) + 0.5) / len(labels) - 0.5) for k in y]
+    return [k + LANES * ((labels.index(method.label) + 0.5) / len(labels) - 0.5) for k in y]
 
 
 def rows_height(rows: int, methods: int = 1) -> int:

@@ -7,6 +7,7 @@ from statistics import fmean
 from fedtct.history import Finding, Row, rated_on
 from fedtct.report.curves import LOWEST_R2
 from fedtct.report.page.blocks import (
+    LANES,
     QUIET,
     Block,
     Chart,
@@ -26,7 +27,7 @@ from fedtct.report.page.blocks import (
     symbol,
     ticks,
 )
-from fedtct.report.page.tasks import Method, Task, called
+from fedtct.report.page.tasks import Method, Task, by_value, called, listed, text_of
 from fedtct.runs.forms import ALONE, SILOS
 from fedtct.runs.summary import SILO_SAMPLES, final_row
 
@@ -54,7 +55,6 @@ def section(task: Task) -> Section:
         seeds.setdefault(run.config.seed, []).append((method, found, alone[run.path]))
     everything = [entry for entries in seeds.values() for entry in entries]
     tested = rated_on(judged[0][1].history) == "test"
-    epochs = next(iter(alone.values()))["settings"]["epochs"]
     blocks: list[Block] = [
         _gains(task, everything),
         *_charts(task, seeds),
@@ -63,11 +63,28 @@ def section(task: Task) -> Section:
     kinds = dict.fromkeys("holdout" if found.get("held_out") else "test" for _, _, found in judged)
     own = " or ".join(SILO_SAMPLES[kind] for kind in kinds)
     everybody = "the whole test set" if tested else "what all silos hold out"
-    intro = (
-        f"Each silo also trained the same network alone, for {epochs} epochs on its own samples. "
-        f"“Such as its own” is {own}; “everybody’s” is {everybody}."
-    )
+    intro = f"{_training(everything)} “Such as its own” is {own}; “everybody’s” is {everybody}."
     return Section("Who gains, who loses", blocks, intro=intro)
+
+
+def _training(judged: Sequence[Judged]) -> str:
+    """How silos trained alone: as in the run that they are compared with, which need not be the same in all runs."""
+    settings = [(method, alone["settings"]) for method, _, alone in judged]
+    names = [name for name in dict.fromkeys(name for _, of_run in settings for name in of_run) if name != "seed"]
+    known = {name: {text_of(of_run[name]) for _, of_run in settings if name in of_run} for name in names}
+    differing = [name for name, values in known.items() if len(values) > 1]
+    ways = by_value((_way(of_run, differing), method) for method, of_run in settings)
+    if len(ways) == 1:
+        return f"Each silo also trained the same network alone, for {next(iter(ways))} on its own samples."
+    told = "; ".join(f"for {way} beside {listed(labels)}" for way, labels in ways.items())
+    return f"Each silo also trained alone, on its own samples and with each run’s settings, which differ: {told}."
+
+
+def _way(settings: Finding, names: Sequence[str]) -> str:
+    """The epochs, and other settings by their names."""
+    epochs = f"{settings['epochs']} epoch{'s' if settings['epochs'] > 1 else ''}"
+    more = [f"{name} {text_of(settings[name])}" for name in names if name != "epochs" and name in settings]
+    return f"{epochs} with {listed(more)}" if more else epochs
 
 
 def _gains(task: Task, judged: Sequence[Judged]) -> Table:
@@ -108,12 +125,19 @@ def _charts(task: Task, seeds: dict[int, list[Judged]]) -> list[Block]:
 
 
 def _chart(task: Task, judged: Sequence[Judged], where: str, title: str) -> Chart:
-    alone, rating = judged[0][2][where], rating_of(task)
-    names = task.silo_names(len(alone))
-    traces = [_ways(method, found, alone, where) for method, found, _ in judged] if len(judged) == 1 else []
-    traces.append(_bars(alone, names, rating))
-    for method, found, _ in judged:
-        values = dict(zip(names, _values(found, where, len(alone)), strict=True))
+    """One bar a silo if its own model is the same beside all methods, else one beside each method's symbol."""
+    first, rating = judged[0][2], rating_of(task)
+    names = task.silo_names(len(first["own"]))
+    shared = all(alone[part] == first[part] for _, _, alone in judged for part in ("own", "everybody"))
+    traces: list[Trace] = []
+    if shared and len(judged) > 1:
+        traces.append(_bars(first[where], names, task))
+    else:
+        for method, found, alone in judged:
+            traces.append(_ways(method, task, found, alone[where], where))
+            traces.append(_bars(alone[where], names, task, method))
+    for method, found, alone in judged:
+        values = dict(zip(names, _values(found, where, len(alone["own"])), strict=True))
         traces.append(_dots(values, names, method, task))
     layout = _layout(traces, names, rating, f"{rating.name}; the grey bar is the silo alone")
     return Chart(title, traces, layout, height=rows_height(len(names), len(task.methods)))
@@ -130,13 +154,14 @@ def _layout(traces: Sequence[Trace], names: Sequence[str], rating: Rating, title
     }
 
 
-def _ways(method: Method, found: Finding, alone: Sequence[float | None], where: str) -> Trace:
+def _ways(method: Method, task: Task, found: Finding, alone: Sequence[float | None], where: str) -> Trace:
     """From the silo's own model to the federated one."""
     x: list[float | None] = []
-    y: list[int | None] = []
-    for k, (a, b) in enumerate(zip(alone, _values(found, where, len(alone)), strict=True)):
+    y: list[float | None] = []
+    lanes = beside(range(len(alone)), method, task.methods)
+    for lane, a, b in zip(lanes, alone, _values(found, where, len(alone)), strict=True):
         x += [a, b, None]
-        y += [k, k, None]
+        y += [lane, lane, None]
     return of(method, x=x, y=y, mode="lines", line={"color": colour(method), "width": 1}, hoverinfo="skip")
 
 
@@ -153,25 +178,28 @@ def _dots(values: Mapping[str, float | None], names: Sequence[str], method: Meth
     )
 
 
-def _bars(alone: Sequence[float | None], names: Sequence[str], rating: Rating) -> Trace:
-    """A short vertical line a silo, as high as its row."""
+def _bars(alone: Sequence[float | None], names: Sequence[str], task: Task, method: Method | None = None) -> Trace:
+    """A short vertical line a silo: as high as its row if it is for all methods, else in the row's lane of one."""
+    lanes = beside(range(len(names)), method, task.methods) if method else range(len(names))
+    half = 0.5 * LANES / len(task.methods) if method else 0.38
     x: list[float | None] = []
     y: list[float | None] = []
-    for k, value in enumerate(alone):
+    for lane, value in zip(lanes, alone, strict=True):
         x += [value, value, None]
-        y += [k - 0.38, k + 0.38, None]
-    line = {"color": QUIET, "width": 3}
-    named = f"silo %{{customdata}} alone: %{{x:{rating.template}}}<extra></extra>"
-    silos = [name for name in names for _ in range(3)]
-    return {"type": "scatter", "x": x, "y": y, "mode": "lines", "line": line, "customdata": silos} | {
-        "hovertemplate": named
+        y += [lane - half, lane + half, None]
+    beside_whom = f", beside {escape(method.label)}" if method and len(task.methods) > 1 else ""
+    trace: Trace = {
+        **{"x": x, "y": y, "mode": "lines", "line": {"color": QUIET, "width": 3}},
+        "customdata": [name for name in names for _ in range(3)],
+        "hovertemplate": f"silo %{{customdata}} alone{beside_whom}: %{{x:{rating_of(task).template}}}<extra></extra>",
     }
+    return of(method, **trace) if method else {"type": "scatter"} | trace
 
 
 def _without_models_of_their_own(task: Task) -> Section:
     """What silos say themselves about the final model."""
-    federated = [method for method in task.methods if method.config.method != "centralized"]
-    ratings = {method.label: _ratings(final_row(method.runs[0].history, method.config)) for method in federated}
+    federated = [method for method in task.methods if method.config.method != "centralized" and method.over]
+    ratings = {method.label: _ratings(final_row(method.counted[0].history, method.config)) for method in federated}
     names = list(dict.fromkeys(name for values in ratings.values() for name in values))
     traces = [_dots(ratings[method.label], names, method, task) for method in federated if ratings[method.label]]
     rating = rating_of(task)

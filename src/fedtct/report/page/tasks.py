@@ -1,5 +1,6 @@
 """Which runs a page shows: tasks (the data and how it is dealt), methods on them, and each method's seeds."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from fedtct.runs.plan import PLAN, Plan
 
 OF_THE_TRAINING = ("model", "batch_size", "lr", "weight_decay", "trainable", "augment", "init_weights")
 NO_DIFFERENCE = ("seed", "device", "data_dir")
+Differences = dict[str, dict[str, list[str]]]  # by setting and by value, the methods that have it
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,16 @@ class Method:
     def config(self) -> RunConfig:
         """Of one run; all have the same, but for the seed."""
         return self.runs[0].config
+
+    @property
+    def over(self) -> bool:
+        """Whether a run at least came to its end."""
+        return any(_is_over(run) for run in self.runs)
+
+    @property
+    def counted(self) -> Sequence[RunFolder]:
+        """The runs that tell how good the method is: those that are over, or all if none is yet."""
+        return [run for run in self.runs if _is_over(run)] or self.runs
 
 
 @dataclass(frozen=True)
@@ -54,6 +66,10 @@ class Task:
             for run in method.runs:
                 if (found := run.finding(name)) is not None:
                     yield method, run, found
+
+
+def _is_over(run: RunFolder) -> bool:
+    return run.finished or bool(run.failure)
 
 
 def called(names: Sequence[str], count: int) -> list[str]:
@@ -99,13 +115,87 @@ def _labels(runs: Sequence[RunFolder]) -> dict[Path, str]:
         alike = [other for other in runs if other.config.method == run.config.method]
         own = _settings(run, (*OF_THE_METHOD, *OF_THE_TRAINING))
         differing = [name for name in own if any(_value(other, name) != own[name] for other in alike)]
-        details = ", ".join(f"{name} {_text(own[name])}" for name in differing)
+        details = ", ".join(f"{name} {text_of(own[name])}" for name in differing)
         labels[run.path] = f"{METHODS[run.config.method]}{f' ({details})' if details else ''}"
-    twice = _twice((labels[run.path], _title(run, runs), run.config.seed) for run in runs)
-    return {
-        run.path: f"{label} [{run.path.name}]" if (label, _title(run, runs), run.config.seed) in twice else label
-        for run, label in zip(runs, labels.values(), strict=True)
-    }
+    groups: dict[tuple[str, str], list[RunFolder]] = {}
+    for run in runs:
+        groups.setdefault((labels[run.path], _title(run, runs)), []).append(run)
+    for (label, _), same in groups.items():
+        labels |= _labels_of_copies(label, same)
+    return labels
+
+
+def _labels_of_copies(label: str, runs: Sequence[RunFolder]) -> dict[Path, str]:
+    """Of runs that are alike: one label for many seeds, and the folder besides for those that have a seed again."""
+    first, *copies = _without_copies(runs)
+    marked = copies if len(first) > 1 else [first, *copies] if copies else []
+    labels = {run.path: label for run in first}
+    for group in marked:
+        more = f" and {len(group) - 1} more" if len(group) > 1 else ""
+        labels |= {run.path: f"{label} [{_end_of_path(group[0], runs)}{more}]" for run in group}
+    return labels
+
+
+def _without_copies(runs: Sequence[RunFolder]) -> list[list[RunFolder]]:
+    """Runs in groups with no seed twice; the folder with most seeds is first, so that a comparison stays whole."""
+    seeds = Counter(folder for folder, _ in {(run.path.resolve().parent, run.config.seed) for run in runs})
+    groups: list[dict[int, RunFolder]] = []
+    for run in sorted(runs, key=lambda run: -seeds[run.path.resolve().parent]):
+        group = next((group for group in groups if run.config.seed not in group), None)
+        if group is None:
+            groups.append(group := {})
+        group[run.config.seed] = run
+    return [list(group.values()) for group in groups]
+
+
+def _end_of_path(run: RunFolder, runs: Sequence[RunFolder]) -> str:
+    """As much of a run's path as no other run has."""
+    parts, *others = (other.path.resolve().parts for other in (run, *(other for other in runs if other is not run)))
+    length = next(n for n in range(1, len(parts) + 1) if all(other[-n:] != parts[-n:] for other in others))
+    return str(Path(*parts[-length:]))
+
+
+def differences(methods: Sequence[Method]) -> Differences:
+    """Settings in which methods differ that read them, beyond those that they are called by, and their seeds."""
+    found: Differences = {}
+    for name in _settings(methods[0].runs[0], (*OF_THE_METHOD, *OF_THE_TRAINING)):
+        readers = [method for method in methods if name not in method.config.unread()]
+        differ = len({_amount(method, name) for method in readers}) > 1
+        if name != "evaluate_every" and differ and not all(_called_by(name, method, readers) for method in readers):
+            found[name] = by_value((text_of(getattr(method.config, name)), method) for method in readers)
+    seeds = by_value((_numbers(sorted(run.config.seed for run in method.counted)), method) for method in methods)
+    return found | ({"seeds": seeds} if len(seeds) > 1 else {})
+
+
+def _amount(method: Method, name: str) -> Any:
+    """A setting's value; of rounds their sum, since TCT shares in two stages what others spend in one."""
+    return sum(method.config.rounds) if name == "rounds" else getattr(method.config, name)
+
+
+def _called_by(name: str, method: Method, others: Sequence[Method]) -> bool:
+    """Whether the label has the setting, to tell the method from itself with another value."""
+    alike = [other.config for other in others if other.config.method == method.config.method]
+    return any(getattr(config, name) != getattr(method.config, name) for config in alike)
+
+
+def by_value(pairs: Iterable[tuple[str, Method]]) -> dict[str, list[str]]:
+    """The methods that have each value, every method once."""
+    found: dict[str, list[str]] = {}
+    for value, label in dict.fromkeys((value, method.label) for value, method in pairs):
+        found.setdefault(value, []).append(label)
+    return found
+
+
+def _numbers(values: Sequence[int]) -> str:
+    if len(values) > 2 and values[-1] - values[0] == len(values) - 1:
+        return f"{values[0]} to {values[-1]}"
+    return listed([*map(str, values)])
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as in a sentence: a, b and c."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _title(run: RunFolder, runs: Sequence[RunFolder]) -> str:
@@ -120,7 +210,7 @@ def _title(run: RunFolder, runs: Sequence[RunFolder]) -> str:
             config.dataset,
             *([] if config.data else [config.split]),
             silos,
-            *(f"{name} {_text(_value(run, name))}" for name in differing),
+            *(f"{name} {text_of(_value(run, name))}" for name in differing),
         ]
     )
 
@@ -133,14 +223,10 @@ def _value(run: RunFolder, name: str) -> Any:
     return getattr(run.config, name)
 
 
-def _text(value: Any) -> str:
-    if value in ("", ()):
+def text_of(value: Any) -> str:
+    """A setting's value in a label or a sentence."""
+    if value in ("", (), []):
         return "none"
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return "+".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _twice(keys: Iterable[Any]) -> set[Any]:
-    seen: set[Any] = set()
-    return {key for key in keys if key in seen or seen.add(key)}  # type: ignore[func-returns-value]
