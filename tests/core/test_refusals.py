@@ -216,7 +216,9 @@ def test_training_where_torch_keeps_no_gradients_is_refused():
 def test_a_silo_with_a_single_sample_and_batchnorm_is_refused_by_name_before_any_work():
     silos = [Silo(x, y, name=f"clinic {n}") for n, (x, y) in enumerate(skewed_data((20, 1, 5)))]
     model = tiny_net(norm=True).float()
-    with pytest.raises(FedtctError, match=r"clinic 1 would train on a single sample at a time, .*: leave that silo out"):
+    with pytest.raises(
+        FedtctError, match=r"clinic 1 would train on a single sample at a time, .*: leave that silo out"
+    ):
         FedAvg(model, rounds=1).fit(silos)
     with pytest.raises(FedtctError, match=r"clinic 0 would train on a single sample .*: use a larger batch_size"):
         FedAvg(model, rounds=1, batch_size=1).fit(silos)

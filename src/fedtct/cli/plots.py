@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import reason_of
-from fedtct.runs.config import METHODS
+from fedtct.runs.config import method_name
 
 if TYPE_CHECKING:
     from fedtct.classifier import Fit
@@ -30,7 +30,7 @@ def look_at_run(folder: RunFolder, job: Job, fit: Fit) -> None:
     config, plots = folder.config, folder.path / PLOTS
     folder.watcher.count("drawing", 0, 2)
     if rated_on(folder.history):  # private silos rate no model
-        write_plots({METHODS[config.method]: folder.history}, plots, title=_title(config))
+        write_plots({method_name(config.method): folder.history}, plots, title=_title(config))
     folder.watcher.count("drawing", 1, 2)
     if job.data.class_names:
         names = [silo.name for silo in job.silos] if config.data else []
@@ -53,7 +53,7 @@ def draw_comparison(runs: Mapping[str, RunFolder], folder: Path) -> None:
     rated = {where: [run.history for run in group] for where, group in groups.items()}
     rated = {where: rows for where, rows in rated.items() if all(map(rated_on, rows))}
     for split in dict.fromkeys(split for split, _ in rated):
-        curves = {METHODS[method]: rows for (own, method), rows in rated.items() if own == split}
+        curves = {method_name(method): rows for (own, method), rows in rated.items() if own == split}
         title = _title(next(run.config for run in runs.values() if run.config.split == split))
         write_plots(curves, folder / PLOTS / slug(split), title=title)
 

@@ -46,7 +46,7 @@ def run(
     fedtct run --data silos/ --target diagnosis --model my_module:build
     fedtct run --resume runs/a
 
-    Methods: tct, fedavg, fedprox, scaffold, feddyn, fedadam, centralized, fedavg-last-layer.
+    Methods: tct, fedavg, fedprox, scaffold, feddyn, fedadam, centralized, fedavg-last-layer, module:Class.
     """
     given = (read_toml(config) if config else {}) | settings
     with Screen(quiet=json) as screen:
@@ -75,7 +75,8 @@ def run(
 
 def default_folder(config: RunConfig) -> Path:
     """Where a run goes if nobody says."""
-    return Path("runs") / f"{config.dataset}-{config.method}-{config.split.replace(':', '')}-seed{config.seed}"
+    method, split = (name.replace(":", "") for name in (config.method, config.split))
+    return Path("runs") / f"{config.dataset}-{method}-{split}-seed{config.seed}"
 
 
 def _resume(path: Path, given: dict[str, Any], screen: Screen, json: bool, engine: str) -> None:

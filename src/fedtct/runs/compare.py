@@ -32,7 +32,7 @@ def comparison(
             for seed in seeds:
                 own = share_rounds(method, settings or {}) | {"method": method, "seed": seed}
                 own |= {} if split == decided else {"split": split}
-                runs[f"{method}-{slug(split)}-seed{seed}"] = RunConfig.of(**own)
+                runs[f"{slug(method)}-{slug(split)}-seed{seed}"] = RunConfig.of(**own)
     if len(runs) < len(methods) * len(splits) * len(seeds) or not runs:
         raise FedtctError("a comparison needs at least one method, split and seed, and none of them twice")
     return Plan("compare", runs)
@@ -53,9 +53,9 @@ def share_rounds(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**settings, "rounds": rounds}
 
 
-def slug(split: str) -> str:
-    """A split as part of a file's name."""
-    return split.replace(":", "")
+def slug(name: str) -> str:
+    """A split, or a method, as part of a file's name."""
+    return name.replace(":", "")
 
 
 @dataclass(frozen=True)

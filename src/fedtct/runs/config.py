@@ -140,7 +140,8 @@ class RunConfig:
         return import_function(self.model, Path.cwd()) if is_function_name(self.model) else self.model
 
     def _stage1(self, method: str, model: Model, num_classes: int | None) -> Stage1:
-        from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold
+        from fedtct.importing import is_function_name
+        from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold, import_method
 
         shared = {name: getattr(self, name) for name in SHARED} | {
             "noise": self.noise,
@@ -158,6 +159,8 @@ class RunConfig:
                 return FedAdam(model, server_lr=self.server_lr, **shared)
             case "fedavg-last-layer":
                 return FedAvg(model, **shared | {"trainable": "last-layer"})
+            case own if is_function_name(own):
+                return import_method(own, model, shared)
         kinds: dict[str, type[Stage1]] = {"fedavg": FedAvg, "scaffold": Scaffold, "centralized": Centralized}
         return kinds[method](model, **shared)
 
@@ -224,7 +227,11 @@ class RunConfig:
         from fedtct.importing import is_function_name
         from fedtct.models.registry import check_model_name
 
-        _one_of("method", self.method, METHODS)
+        own_method = is_function_name(self.method)
+        if not own_method:
+            _one_of("method", self.method, METHODS)
+        elif self.epsilon:
+            raise FedtctError("epsilon promises what fedtct's own methods send: leave it out with a method of yours")
         _one_of("stage2", self.stage2, STAGE2)
         _one_of("task", self.task, TASKS)
         if not is_function_name(self.model):
@@ -247,7 +254,8 @@ class RunConfig:
         self._check_rounds()
         if self.needs_holdout and not self.holdout:
             raise FedtctError("patience and ridge='holdout' judge by held-out samples: set holdout, to 0.1 say")
-        self._estimator("linear")  # a run that is over can be looked at where its model cannot be imported
+        if not own_method:  # a run that is over can be looked at where its method and model cannot be imported
+            self._estimator("linear")
 
     def _check_own(self) -> None:
         if self.limit:
@@ -279,6 +287,11 @@ class RunConfig:
         """Whether a choice is made that needs held-out samples in every silo."""
         chooses = self.method == "tct" and self.stage2 == "ridge" and self.ridge == "holdout"
         return bool(self.patience) or chooses
+
+
+def method_name(method: str) -> str:
+    """What people call a method; one of the user's own as its class is called."""
+    return METHODS[method] if method in METHODS else method.partition(":")[2]
 
 
 def warn_of_unread(configs: Iterable[RunConfig], typed: Iterable[str]) -> None:

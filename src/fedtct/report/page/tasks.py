@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtct.errors import FedtctError
-from fedtct.runs.config import METHODS, RunConfig
+from fedtct.runs.config import RunConfig, method_name
 from fedtct.runs.findings import OF_THE_METHOD
 from fedtct.runs.folder import CONFIG, RunFolder
 from fedtct.runs.forms import SPLIT
@@ -116,7 +116,7 @@ def _labels(runs: Sequence[RunFolder]) -> dict[Path, str]:
         own = _settings(run, (*OF_THE_METHOD, *OF_THE_TRAINING))
         differing = [name for name in own if any(_value(other, name) != own[name] for other in alike)]
         details = ", ".join(f"{name} {text_of(own[name])}" for name in differing)
-        labels[run.path] = f"{METHODS[run.config.method]}{f' ({details})' if details else ''}"
+        labels[run.path] = f"{method_name(run.config.method)}{f' ({details})' if details else ''}"
     groups: dict[tuple[str, str], list[RunFolder]] = {}
     for run in runs:
         groups.setdefault((labels[run.path], _title(run, runs)), []).append(run)
