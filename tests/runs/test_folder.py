@@ -258,6 +258,12 @@ def test_a_silo_too_small_to_hold_out_is_refused_when_it_must() -> None:
         prepare(RunConfig.of(**tiny, patience=1))
 
 
+@pytest.mark.parametrize(("silos", "told"), [(4, "6 of 10 classes are in no silo"), (10, "")])
+def test_classes_that_no_silo_is_dealt_are_told(silos, told, recwarn):
+    prepare(RunConfig.of(split="classes:1", silos=silos, method="fedavg", limit=300))
+    assert [told] * bool(told) == [text[: len(told)] for w in recwarn if "in no silo" in (text := str(w.message))]
+
+
 def test_features_that_will_not_fit_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     tct = RunConfig.of(**SMALL | {"method": "tct", "rounds": (1, 1), "p": 1000})
     need = 2 * 1000 * (200 + 360)
