@@ -224,6 +224,14 @@ OWN_MODEL = """from torch import nn
 def build(shape, outputs):
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.GroupNorm(4, 16), nn.ReLU(), nn.Linear(16, outputs))
 """
+OWN_METHOD = """import fedtct
+
+
+class Halved(fedtct.FedAvg):
+    def round(self, federation, state, number):
+        after, replies = super().round(federation, state, number)
+        return after | {"parameters": (state["parameters"] + after["parameters"]) / 2}, replies
+"""
 
 
 @four
@@ -238,6 +246,21 @@ def test_a_model_of_ones_own_in_the_app_folder(deployment, tmp_path):
     settings = SETTINGS | {"method": "fedavg", "rounds": [1]}
     here = replace(RunConfig.of(**settings).build(10), model=build).fit(local(parts(), HOLDOUT)).model
     torch.testing.assert_close(there._tensors()["parameters"], here._tensors()["parameters"], rtol=1e-5, atol=1e-5)
+
+
+@four
+@pytest.mark.slow
+def test_a_method_of_ones_own_in_the_app_folder(deployment, tmp_path):
+    app = app_of(tmp_path / "app", SILOS, {}, method="fedtct_app.method:Halved", rounds=[2])
+    (app / "fedtct_app" / "method.py").write_text(OWN_METHOD)
+    out, said = tmp_path / "run", []
+    assert deployment.run(app, {"out": str(out)}, said.append), said
+    there = fedtct.Classifier.load(out / "model", device="cpu")
+    usual = RunConfig.of(**SETTINGS | {"method": "fedavg", "rounds": [2]}).build(10)
+    halved = import_function("method:Halved", app / "fedtct_app")(**vars(usual))
+    here, other = (method.fit(local(parts(), HOLDOUT)).model._tensors()["parameters"] for method in (halved, usual))
+    torch.testing.assert_close(there._tensors()["parameters"], here, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(here, other, atol=1e-3)
 
 
 @four
