@@ -217,8 +217,8 @@ def read_record(path: Path) -> tuple[dict[str, Any], Path]:
     """What is recorded about a model in a folder or a file, and where its tensors are."""
     file = path / MODEL_FILE if path.is_dir() else path
     if not file.is_file():
-        where = f"there is no {path}" if not path.exists() else f"there is no {file.name} in it"
-        raise FedtctError(f"{path} holds no saved model: {where}")
+        why = f"there is no {file.name} in it" if path.exists() else "it is not there"
+        raise FedtctError(f"{path} holds no saved model: {why}")
     try:
         with safe_open(file, framework="pt") as opened:
             notes = opened.metadata() or {}

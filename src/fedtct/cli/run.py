@@ -75,8 +75,9 @@ def run(
 
 def default_folder(config: RunConfig) -> Path:
     """Where a run goes if nobody says."""
-    method, split = (name.replace(":", "") for name in (config.method, config.split))
-    return Path("runs") / f"{config.dataset}-{method}-{split}-seed{config.seed}"
+    from fedtct.runs.compare import slug
+
+    return Path("runs") / f"{config.dataset}-{slug(config.method)}-{slug(config.split)}-seed{config.seed}"
 
 
 def _resume(path: Path, given: dict[str, Any], screen: Screen, json: bool, engine: str) -> None:

@@ -74,43 +74,47 @@ def read_samples(
             raise FedtctError(f"{loose[0]} has no class: put it into a folder called like its class, in {path}")
         return x, _numbers_or_names([file.parent.name for file in files], task, f"{path}: the class")
     if path.suffix.lower() in TABLES:
-        table = read_table(path, texts)
-        if not target:
-            raise FedtctError(
-                f"{path} is a table: say which column is to be learnt, as target (--target), of "
-                f"{listing(table.columns)}"
-            )
-        if target not in table.columns:
-            raise FedtctError(f"{path} has no column '{target}'. It has {listing(table.columns)}")
-        if missing := int(table[target].isna().sum()):
-            raise FedtctError(
-                f"{path}: {missing} of {len(table)} rows have no '{target}' (nothing, NA, None or null is there): "
-                "fill it in, or drop them"
-            )
-        table = _without(table, target, texts, ignore, path)
-        for name, column in table.drop(columns=[target, *texts]).items():
-            if column.dtype.kind == "O":
-                refuse_slips(column.dropna().tolist(), f"{path}: column '{name}'")
-        answers = table[target]
-        if task != "regression" and path.suffix.lower() == ".csv" and answers.dtype.kind in "iu":
-            answers = _codes(path, answers)
-        return table.drop(columns=target), _column_answers(answers, task, f"{path}: column '{target}'")
+        return _read_rows(path, target, task, texts, ignore)
     x, y = load_npz(path, "x", "y")
     return _as_table(x), y if task == "auto" else _numbers_or_names(y.tolist(), task, f"{path}: y")
 
 
-def _without(table: pd.DataFrame, target: str, texts: Sequence[str], ignore: Sequence[str], path: Path) -> pd.DataFrame:
-    """The table less the columns to ignore; refused where columns are named that are not there, or are learnt."""
+def _read_rows(
+    path: Path, target: str, task: str, texts: Sequence[str], ignore: Sequence[str]
+) -> tuple[pd.DataFrame, Any]:
+    table = read_table(path, texts)
+    if not target:
+        raise FedtctError(
+            f"{path} is a table: say which column is to be learnt, as target (--target), of {listing(table.columns)}"
+        )
+    if target not in table.columns:
+        raise FedtctError(f"{path} has no column '{target}'. It has {listing(table.columns)}")
+    if missing := int(table[target].isna().sum()):
+        raise FedtctError(
+            f"{path}: {missing} of {len(table)} rows have no '{target}' (nothing, NA, None or null is there): "
+            "fill it in, or drop them"
+        )
+    inputs, answers = _inputs(table, target, texts, ignore, path), table[target]
+    if task != "regression" and path.suffix.lower() == ".csv" and answers.dtype.kind in "iu":
+        answers = _codes(path, answers)
+    return inputs, _column_answers(answers, task, f"{path}: column '{target}'")
+
+
+def _inputs(table: pd.DataFrame, target: str, texts: Sequence[str], ignore: Sequence[str], path: Path) -> pd.DataFrame:
+    """The columns that are learnt from; refused where columns are named that are not there, or numbers were meant."""
     if target in ignore:
         raise FedtctError(f"'{target}' is what is learnt: leave it out of ignore")
     if both := [name for name in texts if name in ignore]:
         raise FedtctError(f"'{both[0]}' is in texts and in ignore: take it out of one of them")
     if lacking := [name for name in texts if name not in table.columns]:
         raise FedtctError(f"{path} has no column '{lacking[0]}' of texts. It has {listing(table.columns)}")
-    for name in ignore:
-        if name not in table.columns:  # other silos may have it
-            warnings.warn(f"{path} has no column '{name}' to ignore", stacklevel=2)
-    return table.drop(columns=list(ignore), errors="ignore")
+    for unknown in (name for name in ignore if name not in table.columns):  # other silos may have it
+        warnings.warn(f"{path} has no column '{unknown}' to ignore", stacklevel=2)
+    inputs = table.drop(columns=[target, *ignore], errors="ignore")
+    for name, column in inputs.items():
+        if column.dtype.kind == "O" and name not in texts:
+            refuse_slips(column.dropna().tolist(), f"{path}: column '{name}'")
+    return inputs
 
 
 def unread(paths: Sequence[Path]) -> dict[str, str]:
@@ -187,7 +191,8 @@ def _read_csv(path: Path, texts: Sequence[str]) -> pd.DataFrame:
     for name in table.columns:
         if table[name].dtype.kind == "O":
             table[name] = _words(table[name], decimal_commas=how["sep"] == ";" and name not in texts)
-        if name in texts and all(map(WHOLE_CODE.fullmatch, there := table[name].dropna())) and len(there):
+        codes = table[name].dropna() if name in texts else ()
+        if len(codes) and all(map(WHOLE_CODE.fullmatch, codes)):
             table[name] = table[name].str.removesuffix(".0")
     return table
 

@@ -97,7 +97,7 @@ def refuse_slips(values: Sequence[Any], whose: str) -> None:
     few = len(others) - len(written_otherwise) <= FEW_ODD * len(values)
     if odd := sorted(set(others)) if written_otherwise and few else _odd_ones(values):
         raise FedtctError(
-            f"{whose} holds numbers, but not in {sum(map(odd.__contains__, values))} of {len(values)} rows: write "
+            f"{whose} holds numbers, but not in {len(others)} of {len(values)} rows: write "
             "numbers as 1234.5 and leave what is missing empty; if these are codes, list the column in texts",
             data=f": {listing(odd)}",
         )

@@ -228,8 +228,8 @@ class Network:
     def prepare(self, x: Tensor) -> Tensor:
         """Raw samples as the module wants them: pixels scaled and normalised, other data as it is."""
         x = x.to(self.device)
-        if self._scale is not None:
-            x = torch.addcmul(self._shift, x.to(self.parameters.dtype), self._scale)
+        if self.pixel_scale is not None:
+            x = torch.addcmul(self.pixel_shift, x.to(self.parameters.dtype), self.pixel_scale)
         elif x.is_floating_point():
             x = x.to(self.parameters.dtype)
         return x.contiguous(memory_format=torch.channels_last) if self.channels_last and x.ndim == 4 else x
@@ -317,13 +317,13 @@ class Network:
 
     def _set_pixel_scale(self) -> None:
         """(pixel / 255 − mean) / std, as one product and one sum a channel."""
-        self._scale: Tensor | None = None
+        self.pixel_scale: Tensor | None = None
         if self.inputs.mean:
             view = (1, -1) + (1,) * (len(self.inputs.shape) - 1)
             mean = torch.tensor(self.inputs.mean, dtype=torch.float64)
             std = torch.tensor(self.inputs.std, dtype=torch.float64)
-            self._scale = (1 / (255 * std)).float().view(view).to(self.device)
-            self._shift = (-mean / std).float().view(view).to(self.device)
+            self.pixel_scale = (1 / (255 * std)).float().view(view).to(self.device)
+            self.pixel_shift = (-mean / std).float().view(view).to(self.device)
 
 
 @contextlib.contextmanager

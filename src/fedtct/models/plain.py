@@ -5,24 +5,24 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from fedtct.models.network import InputSpec, Network
+from fedtct.models.network import Network
 
 
 class ScaledPixels(nn.Module):
-    """(pixel / 255 − mean) / std, a channel at a time."""
+    """Raw pixels, 0 to 255, as a network wants them: a product and a sum a channel."""
 
-    mean: Tensor
-    std: Tensor
+    scale: Tensor
+    shift: Tensor
 
-    def __init__(self, inputs: InputSpec) -> None:
+    def __init__(self, scale: Tensor, shift: Tensor, dtype: torch.dtype) -> None:
         super().__init__()
-        view = (-1,) + (1,) * (len(inputs.shape) - 1)
-        self.register_buffer("mean", torch.tensor(inputs.mean).view(view))
-        self.register_buffer("std", torch.tensor(inputs.std).view(view))
+        self.register_buffer("scale", scale.cpu())
+        self.register_buffer("shift", shift.cpu())
+        self.dtype = dtype
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Raw pixels, 0 to 255, as the network wants them."""
-        return (pixels / 255 - self.mean) / self.std
+        """What ``Network.prepare`` makes of them."""
+        return torch.addcmul(self.shift, pixels.to(self.dtype), self.scale)
 
 
 def plain_module(network: Network) -> nn.Module:
@@ -31,4 +31,8 @@ def plain_module(network: Network) -> nn.Module:
     for tensor in (*module.parameters(), *module.buffers()):
         tensor.grad = None
         tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
-    return nn.Sequential(ScaledPixels(network.inputs), module).eval() if network.inputs.mean else module
+    if network.pixel_scale is None:
+        return module
+    return nn.Sequential(
+        ScaledPixels(network.pixel_scale, network.pixel_shift, network.parameters.dtype), module
+    ).eval()

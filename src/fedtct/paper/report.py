@@ -37,27 +37,33 @@ findings say where. In figures TCT's stage 1 is grey.
 def write_report(results: Results, docs: Path, findings: str = "") -> list[Path]:
     """Write the page and the pictures of figures that have results; each finding stands below what it is about."""
     paths, found = [], _by_place(findings)
-    text = [INTRODUCTION, _progress(results), _glance(results), *found.pop("Findings", [])]
+    text = [INTRODUCTION, _progress(results), _glance(results)]
+    if "Findings" in found:
+        text.append(f"## Findings\n\n{found.pop('Findings')}")
     for table, title in TITLES.items():
-        place = table.replace("table", "Table ")
-        text += [f"## {place}: {title}\n\n{_table(results, cells(table))}", *found.pop(place, [])[1:]]
+        text += [f"## {_called(table)}: {title}\n\n{_table(results, cells(table))}", found.pop(_called(table), "")]
     for figure in figures().values():
         drawn = _draw(results, figure, docs / PICTURES)
         paths += drawn
-        place = figure.name.replace("figure", "Figure ")
+        place = _called(figure.name)
         picture = f"![{figure.title}]({PICTURES}/{figure.name}.svg)\n" if drawn else "Not run yet.\n"
-        text += [f"## {place}: {figure.title}\n\n{_coverage(results, figure)}\n\n{picture}", *found.pop(place, [])[1:]]
+        text += [f"## {place}: {figure.title}\n\n{_coverage(results, figure)}\n\n{picture}", found.pop(place, "")]
     if found:
         raise FedtctError(f"{FINDINGS} is about '{next(iter(found))}', which is no table or figure of the paper")
     docs.mkdir(parents=True, exist_ok=True)
-    (docs / PAGE).write_text("\n".join(text), encoding="utf-8")
+    (docs / PAGE).write_text("\n".join(filter(None, text)), encoding="utf-8")
     return [docs / PAGE, *paths]
 
 
-def _by_place(findings: str) -> dict[str, list[str]]:
-    """Headings of the second degree, each with itself and what stands below it."""
+def _by_place(findings: str) -> dict[str, str]:
+    """Headings of the second degree, and what stands below each."""
     _, *parts = re.split(r"^## (.+)$", findings, flags=re.MULTILINE)
-    return {place: [f"## {place}\n", f"{text.strip()}\n"] for place, text in zip(parts[::2], parts[1::2], strict=True)}
+    return {place: f"{text.strip()}\n" for place, text in zip(parts[::2], parts[1::2], strict=True)}
+
+
+def _called(name: str) -> str:
+    """A table or figure as a heading has it: Table 2 for table2."""
+    return re.sub(r"(\D+)", r"\1 ", name).capitalize()
 
 
 def _progress(results: Results) -> str:
@@ -79,7 +85,7 @@ def _glance(results: Results) -> str:
         differences = [ours.accuracy - cell.published for ours, cell in found if ours]
         above, below = (sum(sign * d > CLOSE for d in differences) for sign in (1, -1))
         counts = (len(wanted), len(found), len(found) - above - below, above, below)
-        lines.append(f"| {table.replace('table', 'Table ')}: {title} | {' | '.join(map(str, counts))} |")
+        lines.append(f"| {_called(table)}: {title} | {' | '.join(map(str, counts))} |")
     return "\n".join(lines) + "\n"
 
 

@@ -95,17 +95,14 @@ def dealt_job(config: RunConfig) -> Job:
     """A dataset by name, dealt to silos."""
     data = _load(config.dataset, config.data_dir)
     x, y = subset(data, config)
-    parts = partition(y, config.silos, config.split, config.seed)
-    if nobodys := data.num_classes - len(torch.cat([y[torch.from_numpy(part)] for part in parts]).unique()):
+    parts = [torch.from_numpy(part) for part in partition(y, config.silos, config.split, config.seed)]
+    if nobodys := data.num_classes - len(y[torch.cat(parts)].unique()):
         warnings.warn(
             f"{nobodys} of {data.num_classes} classes are in no silo, and cannot be learnt, but in the test set: "
             "use more silos, another split or more samples",
             stacklevel=2,
         )
-    silos = [
-        Silo(x[part], y[part], holdout=config.holdout, name=f"silo {index}")
-        for index, part in enumerate(map(torch.from_numpy, parts))
-    ]
+    silos = [Silo(x[part], y[part], holdout=config.holdout, name=f"silo {index}") for index, part in enumerate(parts)]
     warn_of_memory(config, tuple(x.shape[1:]), data.num_classes, len(y) + len(data.test.y))
     return Job(Known(data.test, data.num_classes, data.class_names), silos)
 
