@@ -99,7 +99,7 @@ def refuse_slips(values: Sequence[Any], whose: str) -> None:
         raise FedtctError(
             f"{whose} holds numbers, but not in {len(others)} of {len(values)} rows: write "
             "numbers as 1234.5 and leave what is missing empty; if these are codes, list the column in texts",
-            data=f": {listing(odd)}",
+            data=f". Found: {listing(odd)}",
         )
 
 
