@@ -3,8 +3,7 @@
 A question and its reply are flat dicts of tensors and plain values. What a reply contains is all that leaves the silo.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,14 +13,13 @@ from torch.utils.data import Dataset
 from fedtct.agreement import describe
 from fedtct.data.samples import as_samples, from_dataset, join, take, warn_of_scales
 from fedtct.errors import FedtctError, plain
-from fedtct.least_squares import LocalRegression, Sums, local_regression, times
-from fedtct.memory import free_bytes
+from fedtct.least_squares import LocalFeatures, LocalRegression, Sums, times
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.models.trial import try_tokens
 from fedtct.precision import full_precision
 from fedtct.privacy import draw_key, noisy_sums, noisy_update
 from fedtct.seeds import derive, generator
-from fedtct.tangent import Moments, Normaliser, Recipe, TangentMap, normalised, tangent_map
+from fedtct.tangent import Normaliser, Recipe, TangentMap, tangent_map
 from fedtct.tasks import Classification, Score, add
 from fedtct.training import (
     Frozen,
@@ -39,7 +37,6 @@ Message = dict[str, Any]
 STAGE1, STAGE2 = ("freeze", "train", "evaluate"), ("moments", "normalise", "regress", "rate", "assess", "sums")
 QUESTIONS = ("describe", *STAGE1, *STAGE2, "calibrate")
 FEATURE_BATCH = 500
-RAW_SHARE = 0.25  # of the memory that is left, for a silo's raw features
 NOTHING = Score(0, 0, 0.0)
 UNNAMED = "silo"
 PARTS = ("x", "y", "held_x", "held_y")
@@ -82,7 +79,7 @@ class Silo:
         self.secret = ""  # what noise is drawn with besides the question; where it is to protect, nobody else's
         self.memory: dict[str, Memory] = {}
         self._given: dict[str, Any] = {}  # tables, names and numbers, as they were before silos agreed on their code
-        self._features: _Features | None = None
+        self._features: LocalFeatures | None = None
         self._frozen = Frozen()
 
     def __len__(self) -> int:
@@ -138,15 +135,12 @@ class Silo:
 
     def features(self) -> dict[str, Tensor]:
         """The features as they are now, raw or normalised and decomposed."""
-        return self._prepared_features().tensors()
+        return self._built_features().tensors()
 
     def take_features(self, tensors: dict[str, Tensor]) -> None:
         """Go on with features that an earlier process left."""
-        parts = {name: tensor.to(self.x.device) for name, tensor in tensors.items()}
-        self._features = _Features(self, [parts["z"]], parts["held"])
-        if "q" in parts:
-            self._features.raw = ()
-            self._features.regress_on(parts["z"], (parts["eigenvalues"], parts["q"]))
+        here = {name: tensor.to(self.x.device) for name, tensor in tensors.items()}
+        self._features = LocalFeatures.from_tensors(here, self._targets())
 
     # Before training
 
@@ -210,25 +204,23 @@ class Silo:
 
     def moments(self, message: Message) -> Message:
         """Build the tangent features and give their count, mean and squared deviations."""
-        self._features = _Features.build(self, Recipe(**message))
+        self._features = LocalFeatures.build(self._tangent_map(message), self.x, self.held_x)
         return self._features.moments()._asdict()
 
     @full_precision()
     def normalise(self, message: Message) -> Message:
         """Normalise the features and decompose the regression; tells how large a step may be."""
-        features = self._prepared_features()
-        features.normalise(Normaliser.among(message))
-        return {"n": len(self), "largest_eigenvalue": features.prepared().largest_eigenvalue}
+        self._built_features().normalise(Normaliser.among(message), self._targets())
+        return {"n": len(self), "largest_eigenvalue": self.regression().largest_eigenvalue}
 
     @full_precision()
     def regress(self, message: Message) -> Message:
         """Many local steps of linear regression from the server's W."""
-        features, m = self._prepared_features(), message
-        regression, memory = features.prepared(), self.memory.setdefault("stage2", {})
+        m, regression, memory = message, self.regression(), self.memory.setdefault("stage2", {})
         self._check_step_size(regression.largest_eigenvalue, m["lr"], m["steps"])
         scaffold = ScaffoldCorrection(m["lr"], m["server_steps"]) if m["correction"] == "scaffold" else None
         start, local = take_steps(regression, m["w"], m["lr"], m["steps"], scaffold, memory)
-        reply = features.rate(m["w"], regression.scores(start)) if m["evaluate"] else {}
+        reply = self._rating(m["w"], regression.scores(start)) if m["evaluate"] else {}
         return reply | {"n": len(self), "w": local}
 
     def _check_step_size(self, largest_eigenvalue: float, lr: float, steps: int) -> None:
@@ -242,7 +234,8 @@ class Silo:
     @full_precision()
     def rate(self, message: Message) -> Message:
         """How good this W is on the features here."""
-        return self._prepared_features().rate(message["w"]) | {"n": len(self)}
+        w = message["w"]
+        return self._rating(w, times(self.regression().z, w)) | {"n": len(self)}
 
     @full_precision()
     def assess(self, message: Message) -> Message:
@@ -266,7 +259,7 @@ class Silo:
         tangents = self._tangent_map(message)
         sums = Sums.zero(tangents.p, self.spec.num_classes, self.network.device)
         for xs, ys in zip(self.x.split(FEATURE_BATCH), self.y.split(FEATURE_BATCH), strict=True):
-            sums = sums.add(tangents(xs), self.spec.task.targets(ys, self.spec.num_classes))
+            sums = sums.add(tangents(xs), self._targets(ys))
         if message["noise"]:
             sums = noisy_sums(sums, message["noise"], self.noise_key("sums", message))
         return {"n": len(self), "s": sums.pack(), "t": sums.t, "yy": sums.yy}
@@ -290,12 +283,24 @@ class Silo:
 
     def regression(self) -> LocalRegression:
         """The linear problem as it was prepared. No question asks for it: it is for looking on in simulations."""
-        return self._prepared_features().prepared()
+        regression = self._built_features().regression
+        if regression is None:
+            raise FedtctError(f"{self.name} has raw features: it must be asked to 'normalise' them first")
+        return regression
 
-    def _prepared_features(self) -> "_Features":
+    def _built_features(self) -> LocalFeatures:
         if self._features is None:
             raise FedtctError(f"{self.name} has no features yet: it must be asked for 'moments' first")
         return self._features
+
+    def _rating(self, w: Tensor, scores: Tensor) -> Message:
+        """How good W is here, whose scores of the training samples are known."""
+        held, rate = self._built_features().held, self.spec.task.squared_score
+        return _score_reply(rate(scores, self.y), rate(times(held, w), self.held_y) if len(held) else NOTHING)
+
+    def _targets(self, y: Tensor | None = None) -> Tensor:
+        """What a regression is to give for these answers, or for all."""
+        return self.spec.task.targets(self.y if y is None else y, self.spec.num_classes)
 
     def _network_at(self, message: Message) -> Network:
         brought = Weights(message["parameters"], message["buffers"])
@@ -310,63 +315,6 @@ class Silo:
     def _tangent_map(self, message: Message) -> TangentMap:
         recipe = Recipe(**{field: message[field] for field in Recipe._fields})
         return tangent_map(self.spec, recipe, self.network.device)
-
-
-class _Features:
-    """A silo's tangent features: raw at first, in batches, then normalised and decomposed."""
-
-    def __init__(self, silo: Silo, raw: Iterable[Tensor], held: Tensor) -> None:
-        self.silo, self.raw, self.held = silo, raw, held
-        self.regression: LocalRegression | None = None
-
-    @classmethod
-    def build(cls, silo: Silo, recipe: Recipe) -> "_Features":
-        """Raw features are kept only where memory is plenty: computing them twice is better than not at all."""
-        tangents = tangent_map(silo.spec, recipe, silo.network.device)
-        batches = _Batches(tangents, silo.x)
-        room = RAW_SHARE * free_bytes(silo.network.device)
-        raw = list(batches) if 4 * len(silo) * tangents.p <= room else batches
-        return cls(silo, raw, torch.cat(list(_Batches(tangents, silo.held_x))))
-
-    def moments(self) -> Moments:
-        return Moments.of(self.raw)
-
-    def normalise(self, normaliser: Normaliser) -> None:
-        z = normalised(self.raw, len(self.silo), normaliser)
-        self.raw, self.held = (), normalised([self.held], len(self.held), normaliser)
-        self.regress_on(z)
-
-    def regress_on(self, z: Tensor, decomposition: tuple[Tensor, Tensor] | None = None) -> None:
-        spec = self.silo.spec
-        self.regression = local_regression(z, spec.task.targets(self.silo.y, spec.num_classes), decomposition)
-
-    def prepared(self) -> LocalRegression:
-        if self.regression is None:
-            raise FedtctError(f"{self.silo.name} has raw features: it must be asked to 'normalise' them first")
-        return self.regression
-
-    def rate(self, w: Tensor, scores: Tensor | None = None) -> Message:
-        scores = times(self.prepared().z, w) if scores is None else scores
-        rate = self.silo.spec.task.squared_score
-        held = rate(times(self.held, w), self.silo.held_y) if len(self.held) else NOTHING
-        return _score_reply(rate(scores, self.silo.y), held)
-
-    def tensors(self) -> dict[str, Tensor]:
-        if self.regression is None:
-            return {"z": torch.cat(list(self.raw)), "held": self.held}
-        found = self.regression
-        return {"z": found.z, "held": self.held, "eigenvalues": found.eigenvalues, "q": found.q}
-
-
-@dataclass(frozen=True)
-class _Batches:
-    """Raw features that are computed anew each time one goes through them."""
-
-    tangents: TangentMap
-    x: Tensor
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return self.tangents.batches(self.x)
 
 
 def take_steps(

@@ -9,8 +9,7 @@ from torch import nn
 
 from fedtct import Centralized, FedAdam, FedAvg, FedDyn, FedProx, FedtctError, LocalFederation, Scaffold
 from fedtct.federation.base import size
-from fedtct.models import Network
-from fedtct.models.network import InputSpec
+from fedtct.models import InputSpec, Network
 from fedtct.training import Frozen, apart
 
 LOCAL = {"local_epochs": 2, "batch_size": 8, "lr": 0.2, "weight_decay": 0.01, "seed": 3}

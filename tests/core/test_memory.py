@@ -9,8 +9,7 @@ import torch
 
 import fedtct
 from fedtct import agreement, memory
-from fedtct import silo as silo_module
-from fedtct.least_squares import closed_form
+from fedtct.least_squares import closed_form, local_features
 from fedtct.memory import free_bytes
 from fedtct.tangent import features as features_module
 from fedtct.tasks import UNNAMED
@@ -29,7 +28,7 @@ def fit(digits_silos=4):
 
 def test_raw_features_kept_or_computed_again_give_the_same_bits(monkeypatch):
     kept, scores = fit()
-    monkeypatch.setattr(silo_module, "RAW_SHARE", 0.0)
+    monkeypatch.setattr(local_features, "RAW_SHARE", 0.0)
     again, same_scores = fit()
     assert torch.equal(scores, same_scores)
     assert kept.train_loss == again.train_loss

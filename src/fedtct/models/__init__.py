@@ -1,8 +1,10 @@
 """Networks: a registry of names, and the flat form that the algorithms compute with."""
 
 from fedtct.models.head import find_head, head_size, other_heads
-from fedtct.models.network import InputSpec, Network, NetworkSpec, Weights
+from fedtct.models.inputs import InputSpec
+from fedtct.models.network import Network, Weights
 from fedtct.models.registry import MODELS, Model, build_module, build_own
+from fedtct.models.spec import NetworkSpec
 
 __all__ = [
     "MODELS",

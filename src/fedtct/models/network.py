@@ -5,23 +5,16 @@ vector it is written as such, and a step of SGD is two operations whatever the n
 """
 
 import contextlib
-import copy
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-from fedtct.data.samples import as_inputs
-from fedtct.data.tables import TableCode, is_table
 from fedtct.errors import FedtctError
 from fedtct.memory import keep_freed_memory
-from fedtct.models.head import find_head, head_size, other_heads
-from fedtct.models.pretrained import StateDict, load_state_dict
-from fedtct.models.registry import Model, build_module, build_own
-from fedtct.tasks import UNNAMED, Answers, Classification, Task, task_from
+from fedtct.models.inputs import InputSpec
 
 BATCH_COUNT = "num_batches_tracked"  # BatchNorm's counter, which says nothing about the network
 
@@ -31,140 +24,6 @@ class Weights(NamedTuple):
 
     parameters: Tensor  # in the order of module.parameters()
     buffers: Tensor  # the floating-point buffers: BatchNorm's running statistics
-
-
-@dataclass(frozen=True)
-class InputSpec:
-    """What a sample looks like, and how raw pixels or a table's rows become the numbers a network sees."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    mean: tuple[float, ...] = ()  # per channel, of pixels scaled to [0, 1]; empty for other data than uint8
-    std: tuple[float, ...] = ()
-    table: TableCode | None = None
-
-    def encode(self, samples: Any, whose: str) -> Tensor:
-        """Samples as a network takes them; refused if they are of another shape or kind than the silos'."""
-        if self.table is not None:
-            return self.table.encode(samples, whose)
-        if is_table(samples):
-            samples = samples.to_numpy()
-            if samples.dtype == object:
-                raise FedtctError(f"{whose} is a table with texts, the model takes arrays of shape {self.shape}")
-        x: Tensor = as_inputs(samples, whose)
-        if tuple(x.shape[1:]) != self.shape:
-            raise FedtctError(f"{whose}: samples have shape {tuple(x.shape[1:])}, expected {self.shape}")
-        if x.dtype == torch.int64 and self.dtype.is_floating_point:
-            return x.to(self.dtype)  # bytes are not: they may be pixels that others have scaled
-        if x.dtype != self.dtype:
-            raise FedtctError(f"{whose}: samples are {x.dtype}, expected {self.dtype} as in training")
-        return x
-
-    def examples(self, count: int = 1) -> Tensor:
-        """Made-up samples to try a model on: numbers from 0 to 1, which may be codes too, and pixels of any value."""
-        drawn = torch.rand(count, *self.shape, generator=torch.Generator().manual_seed(0))
-        return (drawn * 255 if self.dtype == torch.uint8 else drawn).to(self.dtype)
-
-    def record(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
-        return {
-            "shape": list(self.shape),
-            "dtype": str(self.dtype).removeprefix("torch."),
-            "mean": list(self.mean),
-            "std": list(self.std),
-            "table": self.table and self.table.record(),
-        }
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> "InputSpec":
-        """What ``record`` told."""
-        table = record.get("table")
-        return cls(
-            tuple(record["shape"]),
-            getattr(torch, record["dtype"]),
-            tuple(record["mean"]),
-            tuple(record["std"]),
-            TableCode.from_record(table) if table else None,
-        )
-
-
-@dataclass(frozen=True)
-class NetworkSpec:
-    """Everything but the weights: enough to build the same network on every machine."""
-
-    model: str | nn.Module
-    inputs: InputSpec
-    num_classes: int  # outputs: one of a regression
-    head: str | None = None
-    stem: str = "small"
-    task: Task = UNNAMED
-    seed: int = 0  # that what a constructor draws is drawn from
-    fixed: Mapping[str, Tensor] = field(default_factory=dict, compare=False)  # as Network.fixed told them
-
-    def encode(self, x: Any, y: Answers, whose: str) -> tuple[Tensor, Tensor]:
-        """Samples and what is to be learnt of them, as networks and losses take them."""
-        return self.inputs.encode(x, whose), self.task.encode(y, self.num_classes, whose)
-
-    def record(self) -> dict[str, Any]:
-        """Plain values, for JSON; of a model that is no name, only its class is told, and the seed it was made with."""
-        named = isinstance(self.model, str)
-        own = {} if named else {"seed": self.seed}
-        return own | {
-            "model": self.model if named else None,
-            "class": None if named else type(self.model).__name__,
-            "num_classes": self.num_classes,
-            "head": self.head,
-            "stem": self.stem,
-            "inputs": self.inputs.record(),
-            "task": self.task.record(),
-        }
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any], model: Model | None = None) -> "NetworkSpec":
-        """What ``record`` told; ``model``, or what that function makes, stands in for one that is no name."""
-        inputs, outputs, seed = InputSpec.from_record(record["inputs"]), record["num_classes"], record.get("seed", 0)
-        if model is not None and not isinstance(model, str | nn.Module):
-            model = build_own(model, inputs.shape, outputs, seed)
-        return cls(
-            model if model is not None else record["model"],
-            inputs,
-            outputs,
-            record["head"],
-            record["stem"],
-            task_from(record["task"]) if "task" in record else UNNAMED,
-            seed,
-        )
-
-    def build(
-        self,
-        device: torch.device | str = "cpu",
-        *,
-        state: StateDict | None = None,
-        precision: torch.dtype | None = None,
-        channels_last: bool = False,
-    ) -> "Network":
-        """The network on a device, with weights from ``state``, else its own, else drawn from the seed.
-
-        ``channels_last`` is granted where the module can take it; convolutions are then faster.
-        """
-        if isinstance(self.model, nn.Module):
-            module = _copied(self.model)
-        else:
-            module = build_module(self.model, self.inputs.shape, self.num_classes, seed=self.seed, stem=self.stem)
-        head = find_head(module, self.head)
-        outputs = head_size(module, head)
-        if outputs != self.num_classes:
-            classes = isinstance(self.task, Classification)
-            wanted = f"the silos have {self.num_classes} classes" if classes else "a regression needs 1"
-            raise FedtctError(f"the model's head '{head}' has {outputs} outputs, {wanted}{other_heads(module)}")
-        if state is not None:
-            load_state_dict(module, state, head)
-        _fix(module, self.fixed)
-        network = Network(module, head, self.inputs, device, precision=precision, channels_last=channels_last)
-        if network.channels_last and isinstance(self.model, nn.Module) and not _takes_a_sample(network):
-            network = Network(module, head, self.inputs, device, precision=precision)
-        network.copies_inputs = isinstance(self.model, nn.Module) and _writes_to_samples(network)
-        return network
 
 
 class Network:
@@ -336,56 +195,6 @@ def evaluation_mode(module: nn.Module) -> Iterator[None]:
     finally:
         for layer, training in modes:
             layer.training = training
-
-
-@torch.no_grad()
-def _takes_a_sample(network: Network) -> bool:
-    """With channels last, a module that calls ``view`` on its images does not."""
-    with evaluation_mode(network.module):
-        try:
-            network(network.inputs.examples())
-        except RuntimeError:
-            return False
-    return True
-
-
-@torch.no_grad()
-def _writes_to_samples(network: Network) -> bool:
-    """Whether the module computes in place on what it is given, as nn.ReLU(inplace=True) does if it comes first.
-
-    Tokens are not tried, since one that the module does not know would end the process on a GPU; copying them is cheap.
-    """
-    if network.inputs.dtype == torch.int64:
-        return True
-    x = network.prepare(network.inputs.examples())
-    before, version = x.clone(), x._version
-    with evaluation_mode(network.module), contextlib.suppress(Exception):  # that it fails is told where it is tried
-        network.module(x)
-    return x._version != version or not torch.equal(x, before)
-
-
-def _copied(module: nn.Module) -> nn.Module:
-    try:
-        return copy.deepcopy(module)
-    except RuntimeError as error:  # of a tensor that is computed from parameters: torch's advice is a link
-        raise FedtctError(
-            "the model cannot be copied: remove its weight_norm or pruning (remove_weight_norm, prune.remove), or make "
-            "it with torch.nn.utils.parametrizations"
-        ) from error
-    except Exception as error:
-        raise FedtctError("the model cannot be copied", error) from error
-
-
-def _fix(module: nn.Module, fixed: Mapping[str, Tensor]) -> None:
-    """Give a module the buffers that ``Network.fixed`` told."""
-    buffers = dict(module.named_buffers())
-    for name, value in fixed.items():
-        own = buffers.get(name, torch.empty(0))
-        like = torch.view_as_real(own) if own.is_complex() else own
-        if (like.shape, like.dtype) != (value.shape, value.dtype):
-            raise FedtctError(f"the saved buffer '{name}' does not fit the model: it is not the one that was trained")
-        value = value.to(own.device, copy=True)
-        own.data = torch.view_as_complex(value) if own.is_complex() else value
 
 
 def _flatten(tensors: Sequence[Tensor], device: torch.device) -> Tensor:

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from fedtct.errors import FedtctError
 from fedtct.models.head import other_heads
-from fedtct.models.network import Network, NetworkSpec, evaluation_mode
+from fedtct.models.network import Network, evaluation_mode
+from fedtct.models.spec import NetworkSpec
 from fedtct.seeds import seeded
 
 MIXED, MIXED_IN_HALF = 1e-3, 0.05  # relative differences that are no rounding errors, in single and half precision

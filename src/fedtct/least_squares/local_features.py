@@ -1,0 +1,67 @@
+"""One silo's tangent features on their way to a regression: raw at first, then normalised and decomposed."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedtct.least_squares.closed_form import LocalRegression, local_regression
+from fedtct.memory import free_bytes
+from fedtct.tangent import Moments, Normaliser, TangentMap, normalised
+
+RAW_SHARE = 0.25  # of the memory that is left, for a silo's raw features
+
+
+class LocalFeatures:
+    """Features of what a silo trains on and of what it holds out; once normalised, with the regression on them."""
+
+    def __init__(self, raw: Iterable[Tensor], held: Tensor) -> None:
+        self.raw, self.held = raw, held
+        self.regression: LocalRegression | None = None
+
+    @classmethod
+    def build(cls, tangents: TangentMap, x: Tensor, held_x: Tensor) -> "LocalFeatures":
+        """Raw features are kept only where memory is plenty: computing them twice is better than not at all."""
+        batches = _Batches(tangents, x)
+        room = RAW_SHARE * free_bytes(x.device)
+        raw = list(batches) if 4 * len(x) * tangents.p <= room else batches
+        return cls(raw, torch.cat(list(_Batches(tangents, held_x))))
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor], targets: Tensor) -> "LocalFeatures":
+        """What ``tensors`` told, so that nothing is computed again."""
+        z, held = tensors["z"], tensors["held"]
+        if "q" not in tensors:
+            return cls([z], held)
+        features = cls((), held)
+        features.regression = local_regression(z, targets, (tensors["eigenvalues"], tensors["q"]))
+        return features
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All there is, to go on from in another process."""
+        if self.regression is None:
+            return {"z": torch.cat(list(self.raw)), "held": self.held}
+        found = self.regression
+        return {"z": found.z, "held": self.held, "eigenvalues": found.eigenvalues, "q": found.q}
+
+    def moments(self) -> Moments:
+        """The count, mean and squared deviations of the raw features."""
+        return Moments.of(self.raw)
+
+    def normalise(self, normaliser: Normaliser, targets: Tensor) -> None:
+        """Normalised features take the place of the raw ones, and their regression on the targets is decomposed."""
+        z = normalised(self.raw, len(targets), normaliser)
+        self.raw, self.held = (), normalised([self.held], len(self.held), normaliser)
+        self.regression = local_regression(z, targets)
+
+
+@dataclass(frozen=True)
+class _Batches:
+    """Raw features that are computed anew each time one goes through them."""
+
+    tangents: TangentMap
+    x: Tensor
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return self.tangents.batches(self.x)

@@ -1,0 +1,66 @@
+"""What a sample looks like to a network, whatever it was given as: pixels, numbers, tokens or a table's row."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedtct.data.samples import as_inputs
+from fedtct.data.tables import TableCode, is_table
+from fedtct.errors import FedtctError
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """What a sample looks like, and how raw pixels or a table's rows become the numbers a network sees."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    mean: tuple[float, ...] = ()  # per channel, of pixels scaled to [0, 1]; empty for other data than uint8
+    std: tuple[float, ...] = ()
+    table: TableCode | None = None
+
+    def encode(self, samples: Any, whose: str) -> Tensor:
+        """Samples as a network takes them; refused if they are of another shape or kind than the silos'."""
+        if self.table is not None:
+            return self.table.encode(samples, whose)
+        if is_table(samples):
+            samples = samples.to_numpy()
+            if samples.dtype == object:
+                raise FedtctError(f"{whose} is a table with texts, the model takes arrays of shape {self.shape}")
+        x: Tensor = as_inputs(samples, whose)
+        if tuple(x.shape[1:]) != self.shape:
+            raise FedtctError(f"{whose}: samples have shape {tuple(x.shape[1:])}, expected {self.shape}")
+        if x.dtype == torch.int64 and self.dtype.is_floating_point:
+            return x.to(self.dtype)  # bytes are not: they may be pixels that others have scaled
+        if x.dtype != self.dtype:
+            raise FedtctError(f"{whose}: samples are {x.dtype}, expected {self.dtype} as in training")
+        return x
+
+    def examples(self, count: int = 1) -> Tensor:
+        """Made-up samples to try a model on: numbers from 0 to 1, which may be codes too, and pixels of any value."""
+        drawn = torch.rand(count, *self.shape, generator=torch.Generator().manual_seed(0))
+        return (drawn * 255 if self.dtype == torch.uint8 else drawn).to(self.dtype)
+
+    def record(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {
+            "shape": list(self.shape),
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "mean": list(self.mean),
+            "std": list(self.std),
+            "table": self.table and self.table.record(),
+        }
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> "InputSpec":
+        """What ``record`` told."""
+        table = record.get("table")
+        return cls(
+            tuple(record["shape"]),
+            getattr(torch, record["dtype"]),
+            tuple(record["mean"]),
+            tuple(record["std"]),
+            TableCode.from_record(table) if table else None,
+        )
