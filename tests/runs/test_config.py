@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fedtct import TCT, Centralized, FedAdam, FedAvg, FedDyn, FedProx, FedtctError, Ridge, Scaffold
 from fedtct.errors import LARGEST_NUMBER, LARGEST_WHOLE
 from fedtct.runs.config import METHODS, SETTINGS, STAGE2, RunConfig, read_toml
+from fedtct.runs.estimators import estimator
 from fedtct.runs.findings import OF_THE_METHOD
 from fedtct.runs.toml import as_toml
 
@@ -195,7 +196,7 @@ def test_settings_that_are_not_read_change_nothing_and_the_others_do(method: str
     config = RunConfig.of(method=method, stage2=stage2)
     for name, value in OTHER.items():
         changed = replace(config, **{name: value})
-        unchanged = changed._estimator("linear") == config._estimator("linear")
+        unchanged = estimator(changed, "linear") == estimator(config, "linear")
         assert unchanged == (name in changed.unread()), name
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import difflib
-import math
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedtct.errors import FedtctError, check_not_negative, check_whole, plain
+from fedtct.errors import FedtctError, check_not_negative, check_whole
 from fedtct.runs.toml import as_toml, parse_toml
+from fedtct.runs.values import parse_value
 
 # torch takes seconds to import and a help screen should not: what needs it is imported where it is used.
 if TYPE_CHECKING:
     from fedtct.models import Model
     from fedtct.stage1 import Stage1
-    from fedtct.stage2 import Stage2
     from fedtct.tct import TCT
 
 METHODS = {  # with what people call them
@@ -122,65 +121,15 @@ class RunConfig:
 
     def build(self, num_classes: int | None = None) -> Stage1 | TCT:
         """The estimator; a dataset has its number of classes even if some have no holder."""
-        return self._estimator(self.network(), num_classes)
+        from fedtct.runs.estimators import estimator
 
-    def _estimator(self, model: Model, num_classes: int | None = None) -> Stage1 | TCT:
-        from fedtct.tangent import TangentFeatures
-        from fedtct.tct import TCT
-
-        if self.method != "tct":
-            return self._stage1(self.method, model, num_classes)
-        features = TangentFeatures(self.p, self.seed, self.normalize)
-        return TCT(model, self._stage1("fedavg", model, num_classes), features, self._stage2())
+        return estimator(self, self.network(), num_classes)
 
     def network(self) -> Model:
         """The model: a name that fedtct knows, or a function of the user's that makes one."""
         from fedtct.importing import import_function, is_function_name
 
         return import_function(self.model, Path.cwd()) if is_function_name(self.model) else self.model
-
-    def _stage1(self, method: str, model: Model, num_classes: int | None) -> Stage1:
-        from fedtct.importing import is_function_name
-        from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold, import_method
-
-        shared = {name: getattr(self, name) for name in SHARED} | {
-            "noise": self.noise,
-            "rounds": self.rounds[0],
-            "num_classes": num_classes,
-            "init_weights": self.init_weights or None,
-            "patience": self.patience or None,
-        }
-        match method:
-            case "fedprox":
-                return FedProx(model, mu=self.mu, **shared)
-            case "feddyn":
-                return FedDyn(model, alpha=self.alpha, **shared)
-            case "fedadam":
-                return FedAdam(model, server_lr=self.server_lr, **shared)
-            case "fedavg-last-layer":
-                return FedAvg(model, **shared | {"trainable": "last-layer"})
-            case own if is_function_name(own):
-                return import_method(own, model, shared)
-        kinds: dict[str, type[Stage1]] = {"fedavg": FedAvg, "scaffold": Scaffold, "centralized": Centralized}
-        return kinds[method](model, **shared)
-
-    def _stage2(self) -> Stage2:
-        from fedtct.stage2 import FedAvgRegression, GradientDescent, Ridge, ScaffoldRegression
-
-        if self.stage2 == "ridge":
-            return Ridge(d=self.d, ridge=self.ridge, noise=self.noise)  # type: ignore[arg-type]  # it checks its words
-        if self.epsilon:
-            raise FedtctError(f"stage2='{self.stage2}' has no differential privacy: use stage2='ridge'")
-        shared: dict[str, Any] = {
-            "rounds": self.rounds[1],
-            "lr": self.stage2_lr,
-            "evaluate_every": self.evaluate_every,
-            "patience": self.patience or None,
-        }
-        if self.stage2 == "gradient-descent":
-            return GradientDescent(**shared)
-        kind = ScaffoldRegression if self.stage2 == "scaffold" else FedAvgRegression
-        return kind(steps=self.steps, **shared)
 
     @property
     def releases(self) -> int:
@@ -226,6 +175,7 @@ class RunConfig:
         from fedtct.data.sources import READING, TASKS
         from fedtct.importing import is_function_name
         from fedtct.models.registry import check_model_name
+        from fedtct.runs.estimators import estimator
 
         own_method = is_function_name(self.method)
         if not own_method:
@@ -255,7 +205,7 @@ class RunConfig:
         if self.needs_holdout and not self.holdout:
             raise FedtctError("patience and ridge='holdout' judge by held-out samples: set holdout, to 0.1 say")
         if not own_method:  # a run that is over can be looked at where its method and model cannot be imported
-            self._estimator("linear")
+            estimator(self, "linear")
 
     def _check_own(self) -> None:
         if self.limit:
@@ -326,56 +276,12 @@ def own_data(given: dict[str, Any]) -> dict[str, Any]:
     return OWN_DEFAULTS | given | decided
 
 
-SHARED = ("local_epochs", "batch_size", "lr", "weight_decay", "augment", "trainable", "seed", "evaluate_every", "clip")
 SETTINGS = {spec.name: spec for spec in fields(RunConfig)}
 
 
 def as_value(name: str, value: Any) -> Any:
     """A setting as its type says, from a TOML value or from text of the command line."""
-    kind, value = SETTINGS[name].type, plain(value)
-    try:
-        match kind:
-            case "str" if isinstance(value, str):
-                return value
-            case "bool" if isinstance(value, bool):
-                return value
-            case "int":
-                return _whole(value)
-            case "float":
-                return _number(value)
-            case "float | str":
-                try:
-                    return _number(value)
-                except (ValueError, OverflowError):
-                    return value
-            case "tuple[int, ...]" | "tuple[str, ...]":
-                parts = value.split(",") if value and isinstance(value, str) else () if value == "" else value
-                one = _whole if kind == "tuple[int, ...]" else _name
-                return tuple(map(one, parts if isinstance(parts, Sequence) else [parts]))
-    except (ValueError, TypeError, OverflowError):
-        pass
-    wanted = {"str": "text", "bool": "true or false", "int": "a whole number", "float": "a number"}
-    wanted |= {"float | str": "a number or a word", "tuple[str, ...]": "names"}
-    raise FedtctError(f"{name} must be {wanted.get(str(kind), 'whole numbers')}, it is {value!r}")
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, bool | float):
-        raise ValueError
-    return int(value)
-
-
-def _name(value: Any) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError
-    return value.strip()
-
-
-def _number(value: Any) -> float:
-    number = float(value)
-    if isinstance(value, bool) or not math.isfinite(number):
-        raise ValueError
-    return number
+    return parse_value(name, str(SETTINGS[name].type), value)
 
 
 def _one_of(what: str, name: str, known: Collection[str]) -> None:

@@ -1,0 +1,62 @@
+"""A configuration's plain values as the estimator that they describe."""
+
+from typing import Any
+
+from fedtct.errors import FedtctError
+from fedtct.importing import is_function_name
+from fedtct.models import Model
+from fedtct.runs.config import RunConfig
+from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold, Stage1, import_method
+from fedtct.stage2 import FedAvgRegression, GradientDescent, Ridge, ScaffoldRegression, Stage2
+from fedtct.tangent import TangentFeatures
+from fedtct.tct import TCT
+
+SHARED = ("local_epochs", "batch_size", "lr", "weight_decay", "augment", "trainable", "seed", "evaluate_every", "clip")
+
+
+def estimator(config: RunConfig, model: Model, num_classes: int | None = None) -> Stage1 | TCT:
+    """The method that a configuration names, with all its settings."""
+    if config.method != "tct":
+        return _stage1(config, config.method, model, num_classes)
+    features = TangentFeatures(config.p, config.seed, config.normalize)
+    return TCT(model, _stage1(config, "fedavg", model, num_classes), features, _stage2(config))
+
+
+def _stage1(config: RunConfig, method: str, model: Model, num_classes: int | None) -> Stage1:
+    shared = {name: getattr(config, name) for name in SHARED} | {
+        "noise": config.noise,
+        "rounds": config.rounds[0],
+        "num_classes": num_classes,
+        "init_weights": config.init_weights or None,
+        "patience": config.patience or None,
+    }
+    match method:
+        case "fedprox":
+            return FedProx(model, mu=config.mu, **shared)
+        case "feddyn":
+            return FedDyn(model, alpha=config.alpha, **shared)
+        case "fedadam":
+            return FedAdam(model, server_lr=config.server_lr, **shared)
+        case "fedavg-last-layer":
+            return FedAvg(model, **shared | {"trainable": "last-layer"})
+        case own if is_function_name(own):
+            return import_method(own, model, shared)
+    kinds: dict[str, type[Stage1]] = {"fedavg": FedAvg, "scaffold": Scaffold, "centralized": Centralized}
+    return kinds[method](model, **shared)
+
+
+def _stage2(config: RunConfig) -> Stage2:
+    if config.stage2 == "ridge":
+        return Ridge(d=config.d, ridge=config.ridge, noise=config.noise)  # type: ignore[arg-type]  # it checks its words
+    if config.epsilon:
+        raise FedtctError(f"stage2='{config.stage2}' has no differential privacy: use stage2='ridge'")
+    shared: dict[str, Any] = {
+        "rounds": config.rounds[1],
+        "lr": config.stage2_lr,
+        "evaluate_every": config.evaluate_every,
+        "patience": config.patience or None,
+    }
+    if config.stage2 == "gradient-descent":
+        return GradientDescent(**shared)
+    kind = ScaffoldRegression if config.stage2 == "scaffold" else FedAvgRegression
+    return kind(steps=config.steps, **shared)
