@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from fedtct.data.image_files import to_be_alike
 from fedtct.data.samples import MANY_WHOLE, join
-from fedtct.data.sources import to_be_alike
 from fedtct.data.tables import EMPTY, NUMBER, TEXT, agree_on_table, describe_table, is_table
 from fedtct.errors import FedtctError, listing
 from fedtct.models import InputSpec

@@ -90,6 +90,20 @@ def test_numbers_that_are_not_read_as_such_are_refused(tmp_path, sizes):
     assert names.tolist() == [size.strip('"') for size in sizes]
 
 
+def test_rows_of_nothing_but_separators_at_the_end_are_no_samples(tmp_path):
+    plain, left = tmp_path / "plain.csv", tmp_path / "left.csv"
+    plain.write_text("age,ill\n30,01\n,02\n")
+    left.write_text("age,ill\n30,01\n,02\n,\n,\n")
+    for task in ("classification", "auto"):
+        (x, y), (same_x, same_y) = (read_samples(path, "ill", task) for path in (plain, left))
+        assert same_x.equals(x)
+        assert same_y.tolist() == y.tolist() == ["01", "02"]
+    between = tmp_path / "between.csv"
+    between.write_text("age,ill\n30,01\n,\n31,02\n")
+    with pytest.raises(FedtctError, match="1 of 3 rows have no 'ill'"):
+        read_samples(between, "ill")
+
+
 def test_row_numbers_that_pandas_wrote_are_not_learnt_from(tmp_path):
     table = pd.DataFrame({"a": [1.5, 2.5], "b": ["x", "y"], "y": ["no", "yes"]})
     table.to_csv(tmp_path / "with.csv")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from fedtct.classifier import Classifier
+from fedtct.data.image_files import holds_images, image_files
 from fedtct.data.samples import as_samples
-from fedtct.data.sources import holds_images, image_files
 from fedtct.tasks import Regression
 
 if TYPE_CHECKING:

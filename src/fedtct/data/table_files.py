@@ -1,0 +1,137 @@
+"""Tables as people save them, CSV and Parquet: what pandas would guess wrongly is read as it was meant, or refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedtct.data.tables import are_comma_numbers, written
+from fedtct.errors import FedtctError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TRUTHS = {word: str(value) for value in (True, False) for word in (str(value), str(value).upper(), str(value).lower())}
+WHOLE_CODE = re.compile(r"\d+\.0")  # as pandas writes codes where some were missing
+PADDED = re.compile(r"[+-]?0\d+")  # a whole number as codes are written
+
+
+def read_table(path: Path, texts: Sequence[str] = ()) -> pd.DataFrame:
+    """The table in a CSV or Parquet file; numbers are read to their last digit.
+
+    A CSV file does not say what is a text, so it is guessed, of a file at a time: 01 is one beside X1 and a number
+    beside 02. Columns that are known to hold ``texts`` are read as such, whatever else is in the file.
+    """
+    import pandas as pd
+
+    try:
+        table = _read_parquet(path, texts) if path.suffix.lower() == ".parquet" else _read_csv(path, texts)
+    except FedtctError:
+        raise
+    except ImportError as error:
+        raise FedtctError(f"{path}: reading Parquet files needs pyarrow: pip install 'fedtct[parquet]'") from error
+    except OSError as error:
+        if error.strerror is None:  # no word of the system's, but of a library
+            raise FedtctError(f"cannot read {path}", error) from error
+        raise FedtctError(f"cannot read {path}: {error.strerror}") from error
+    except pd.errors.EmptyDataError as error:
+        raise FedtctError(f"{path} cannot be read as a table: it is empty") from error
+    except UnicodeDecodeError as error:
+        raise FedtctError(f"{path} cannot be read as a table: it is no UTF-8 text; save it as CSV in UTF-8") from error
+    except Exception as error:
+        raise FedtctError(f"{path} cannot be read as a table", error) from error
+    if table.empty:
+        raise FedtctError(f"{path} is a table without rows")
+    return table.rename(columns=str)
+
+
+def _read_parquet(path: Path, texts: Sequence[str]) -> pd.DataFrame:
+    """The table in a Parquet file, with numbers as texts where they are codes."""
+    import pandas as pd
+
+    table = pd.read_parquet(path).rename(columns=str)
+    for name in texts:
+        if name in table.columns and pd.api.types.is_numeric_dtype(table[name]):
+            table[name] = table[name].map(written, na_action="ignore")
+    return table
+
+
+def _read_csv(path: Path, texts: Sequence[str]) -> pd.DataFrame:
+    """The table in a CSV file; refused where pandas would move columns under other names, or make up names."""
+    import pandas as pd
+
+    how = _how_written(path)
+    header = pd.read_csv(path, **how, header=None, nrows=1, dtype=str, keep_default_na=False)
+    written = [str(name) for name in header.loc[0]] if len(header) else []
+    how_columns = {name: str for name in written if name.strip() in texts}
+    table = pd.read_csv(path, **how, dtype=how_columns)
+    if (rows := _rows_to_the_last_value(table)) < len(table):  # again, as what is missing made 1.0 of 1
+        table = pd.read_csv(path, **how, dtype=how_columns, nrows=rows)
+    if len(table) and not isinstance(table.index, pd.RangeIndex):  # what is too much became an index
+        raise FedtctError(
+            f"{path}: rows have more fields than the first line has names: name every column, end no row with a "
+            "separator, and where numbers have decimal commas put semicolons between columns"
+        )
+    names = [name.strip() for name in written]
+    if twice := [name for place, name in enumerate(names) if name and name in names[:place]]:
+        raise FedtctError(f"{path}: there are several columns called '{twice[0]}': rename or drop all but one")
+    table = _without_row_numbers(table.rename(columns=lambda name: str(name).strip()))
+    for name in table.columns:
+        if table[name].dtype.kind == "O":
+            table[name] = _words(table[name], decimal_commas=how["sep"] == ";" and name not in texts)
+        codes = table[name].dropna() if name in texts else ()
+        if len(codes) and all(map(WHOLE_CODE.fullmatch, codes)):
+            table[name] = table[name].str.removesuffix(".0")
+    return table
+
+
+def _words(column: pd.Series[Any], decimal_commas: bool) -> pd.Series[Any]:
+    """What no numbers were found in: 3,5 is one where semicolons separate columns, and a truth is written in one way.
+
+    In a file that has no other texts in that column, TRUE is read as a truth value.
+    """
+    if decimal_commas and are_comma_numbers(column.dropna().tolist()):
+        return column.str.replace(",", ".").astype(float)
+    return column.map(_word)
+
+
+def _word(value: Any) -> Any:
+    """A text without blanks around it; nothing but blanks is a missing value."""
+    return TRUTHS.get(value.strip(), value.strip()) or None if isinstance(value, str) else value
+
+
+def _how_written(path: Path) -> dict[str, Any]:
+    """What pandas must know to read a CSV file."""
+    import pandas as pd
+
+    with path.open(encoding="utf-8-sig") as file:
+        header = re.sub('"[^"]*"', "", file.readline())  # names in quotes may hold anything
+    # Of a large file pandas would guess a part at a time: a category is then 1 in one part and 1.0 in another.
+    how: dict[str, Any] = {"sep": max(";\t|,", key=header.count), "encoding": "utf-8-sig", "low_memory": False}
+    return how if int(pd.__version__.split(".")[0]) >= 3 else how | {"float_precision": "round_trip"}
+
+
+def as_written(path: Path, numbers: pd.Series[Any]) -> pd.Series[Any]:
+    """A CSV file's column of whole numbers; as it is written, where zeros come first: 01 is the name of a class."""
+    import pandas as pd
+
+    def is_target(name: str) -> bool:
+        return name.strip() == numbers.name
+
+    written = (
+        pd.read_csv(path, **_how_written(path), usecols=is_target, dtype=str, nrows=len(numbers)).iloc[:, 0].str.strip()
+    )
+    return written if any(map(PADDED.fullmatch, written)) else numbers
+
+
+def _rows_to_the_last_value(table: pd.DataFrame) -> int:
+    """How many rows there are without those at the end of nothing but separators, which spreadsheets leave there."""
+    filled = table.notna().any(axis=1).to_numpy().nonzero()[0]
+    return int(filled[-1]) + 1 if len(filled) else 0
+
+
+def _without_row_numbers(table: pd.DataFrame) -> pd.DataFrame:
+    """The table less a first column without a name: pandas writes one unless it is told not to, of row numbers."""
+    return table.drop(columns="Unnamed: 0") if table.columns[0] == "Unnamed: 0" else table
