@@ -215,6 +215,16 @@ def test_predict_evaluate_and_export(folder, capsys):
     assert "right when named" in capsys.readouterr().out
 
 
+def test_columns_that_a_model_does_not_use_may_hold_anything(folder, capsys):
+    plain = run(capsys, "--target", "state", "--test", "test.csv", "--out", "a")
+    table = pd.read_csv("test.csv")
+    table.assign(id=["X7", *range(1, len(table))]).to_csv("test.csv", index=False)
+    same = run(capsys, "--target", "state", "--test", "test.csv", "--out", "b")
+    assert same["test_accuracy"] == plain["test_accuracy"]
+    assert main(["evaluate", "a", "--input", "test.csv", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == pytest.approx(plain["test_accuracy"])
+
+
 class FullDisk(io.RawIOBase):
     """Takes so many bytes, the last of them without a word about the rest."""
 

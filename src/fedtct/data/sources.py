@@ -62,21 +62,25 @@ def read_samples(
     image_size: Sequence[int] = (),
     texts: Sequence[str] = (),
     ignore: Sequence[str] = (),
+    only: Sequence[str] = (),
 ) -> tuple[Any, Any]:
-    """Samples and what is to be learnt of them: of a table, its column ``target``; ``texts`` as in ``read_table``."""
+    """Samples and what is to be learnt of them: of a table, its column ``target``; ``texts`` as in ``read_table``.
+
+    Where it is settled which columns are learnt from, ``only`` those are looked at.
+    """
     if path.is_dir():
         x, files = read_images(path, image_size)
         if loose := [file for file in files if file.parent == path]:
             raise FedtctError(f"{loose[0]} has no class: put it into a folder called like its class, in {path}")
         return x, _numbers_or_names([file.parent.name for file in files], task, f"{path}: the class")
     if path.suffix.lower() in TABLES:
-        return _read_rows(path, target, task, texts, ignore)
+        return _read_rows(path, target, task, texts, ignore, only)
     x, y = load_npz(path, "x", "y")
     return _as_table(x), y if task == "auto" else _numbers_or_names(y.tolist(), task, f"{path}: y")
 
 
 def _read_rows(
-    path: Path, target: str, task: str, texts: Sequence[str], ignore: Sequence[str]
+    path: Path, target: str, task: str, texts: Sequence[str], ignore: Sequence[str], only: Sequence[str]
 ) -> tuple[pd.DataFrame, Any]:
     table = read_table(path, texts)
     if not target:
@@ -90,7 +94,8 @@ def _read_rows(
             f"{path}: {missing} of {len(table)} rows have no '{target}' (nothing, NA, None or null is there): "
             "fill it in, or drop them"
         )
-    inputs, answers = _inputs(table, target, texts, ignore, path), table[target]
+    others = [name for name in table.columns if name not in (target, *only)] if only else []
+    inputs, answers = _inputs(table.drop(columns=others), target, texts, ignore, path), table[target]
     if task != "regression" and path.suffix.lower() == ".csv" and answers.dtype.kind in "iu":
         answers = as_written(path, answers)
     return inputs, _column_answers(answers, task, f"{path}: column '{target}'")

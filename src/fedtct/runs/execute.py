@@ -14,6 +14,7 @@ from fedtct.agreement import agree
 from fedtct.classifier import Fit
 from fedtct.data import Dataset, load_dataset, partition
 from fedtct.data.sources import read_samples, reading, silo_paths
+from fedtct.data.tables import TableCode
 from fedtct.errors import FedtctError, listing
 from fedtct.federation import LocalFederation, pick_device
 from fedtct.memory import free_bytes
@@ -120,14 +121,18 @@ def own_job(config: RunConfig, watcher: Watcher) -> Job:
         silos.append(Silo(*_read(path, how, _state(path)), holdout=config.holdout, name=name))
         watcher.count("reading silos", len(silos), len(paths))
     agreed = agree([silo.describe({}) for silo in silos], None, names=[silo.name for silo in silos])
-    texts = agreed.inputs.table.texts if agreed.inputs.table else []
-    as_silos = (config.target, config.task, config.image_size, texts)  # it may have any other columns as well
-    test = read_samples(Path(config.test), *as_silos) if config.test else None
+    test = _read_test(config, agreed.inputs.table) if config.test else None
     warn_of_memory(config, agreed.inputs.shape, agreed.outputs, sum(map(len, silos)) + (len(test[1]) if test else 0))
     if isinstance(agreed.task, Regression):
         return Job(Known(test, 0, ()), silos)
     names = agreed.task.names or tuple(map(str, range(agreed.outputs)))
     return Job(Known(test, agreed.outputs, names), silos)
+
+
+def _read_test(config: RunConfig, table: TableCode | None) -> tuple[Any, Any]:
+    """Test data, read as the silos' was; a table may have any other columns as well."""
+    texts, only = (table.texts, [column.name for column in table.columns]) if table else ((), ())
+    return read_samples(Path(config.test), config.target, config.task, config.image_size, texts, only=only)
 
 
 def warn_of_memory(config: RunConfig, shape: tuple[int, ...], outputs: int, samples: int) -> None:

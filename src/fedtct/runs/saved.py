@@ -53,7 +53,9 @@ class Saved(NamedTuple):
     def samples(self, path: Path, target: str = "") -> tuple[Any, Any]:
         """Samples with what is true of them."""
         task = "regression" if isinstance(self.model.spec.task, Regression) else "classification"
-        return read_samples(path, target or self.target, task, self._image_size, self._texts)
+        table = self.model.spec.inputs.table
+        only = [column.name for column in table.columns] if table else []
+        return read_samples(path, target or self.target, task, self._image_size, self._texts, only=only)
 
     @property
     def _texts(self) -> list[str]:
