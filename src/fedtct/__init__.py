@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fedtct.estimator import FederatedTangentClassifier, FederatedTangentRegressor
     from fedtct.federation import Federation, LocalFederation
     from fedtct.history import History, Journal, Row
+    from fedtct.privacy import noise_multiplier
     from fedtct.silo import Silo
     from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold
     from fedtct.stage2 import FedAvgRegression, GradientDescent, Ridge, ScaffoldRegression
@@ -27,6 +28,7 @@ _HOMES = {
     "estimator": ("FederatedTangentClassifier", "FederatedTangentRegressor"),
     "federation": ("Federation", "LocalFederation"),
     "history": ("History", "Journal", "Row"),
+    "privacy": ("noise_multiplier",),
     "silo": ("Silo",),
     "stage1": ("Centralized", "FedAdam", "FedAvg", "FedDyn", "FedProx", "Scaffold"),
     "stage2": ("FedAvgRegression", "GradientDescent", "Ridge", "ScaffoldRegression"),
@@ -64,6 +66,7 @@ __all__ = [
     "TangentClassifier",
     "TangentFeatures",
     "load_dataset",
+    "noise_multiplier",
     "partition",
     "tangent_features",
 ]

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from fedtct.data.image_files import to_be_alike
 from fedtct.data.samples import MANY_WHOLE, join
-from fedtct.data.tables import EMPTY, NUMBER, TEXT, agree_on_table, describe_table, is_table
+from fedtct.data.table_agreement import agree_on_table, describe_table
+from fedtct.data.tables import EMPTY, NUMBER, TEXT, is_table
 from fedtct.errors import FedtctError, listing
 from fedtct.models import InputSpec
 from fedtct.tasks import Classification, Regression, Task, sorted_names, task_from
@@ -112,16 +113,21 @@ def agree(
 
 def _without_looking(silos: dict[str, Description], num_classes: int) -> Agreement:
     first = next(iter(silos.values()))
-    if first["kind"] == "table" or first["answers"] != LABELS:
-        raise FedtctError(
-            f"differential privacy needs arrays with labels from 0 (images as .npz files, any in Python), not "
-            f"{first['kind']} samples with {first['answers']}: how to read those would depend on what silos hold"
-        )
+    check_private(first)
     shape = _same_shape(silos)
     if first["kind"] != "pixels":
         return Agreement(InputSpec(shape, getattr(torch, first["kind"])), Classification(), num_classes)
     half = (0.5,) * shape[0]
     return Agreement(InputSpec(shape, torch.uint8, half, half), Classification(), num_classes)
+
+
+def check_private(told: Description) -> None:
+    """Refuse samples that differential privacy does not cover."""
+    if told["kind"] == "table" or told["answers"] != LABELS:
+        raise FedtctError(
+            f"differential privacy needs arrays with labels from 0 (images as .npz files, any in Python), not "
+            f"{told['kind']} samples with {told['answers']}: how to read those would depend on what silos hold"
+        )
 
 
 def _agree_on_task(silos: dict[str, Description], num_classes: int | None) -> tuple[Task, int]:
@@ -241,6 +247,19 @@ def _same_shape(silos: dict[str, Description]) -> tuple[int, ...]:
     return shape
 
 
+def novelties(silo: Description, inputs: InputSpec) -> list[str]:
+    """What a silo that comes later has and the others had not: nothing is learnt of it."""
+    own = {column["name"]: column["categories"] for column in json.loads(silo.get("columns", "[]"))}
+    columns = inputs.table.columns if inputs.table else ()
+    new = {c.name: sorted(set(own[c.name]) - set(c.categories)) for c in columns if c.categories is not None}
+    return [
+        f"its column '{name}' holds {listing(texts)}, which no silo had when the run began: they count as none of the "
+        "categories"
+        for name, texts in new.items()
+        if texts
+    ]
+
+
 def misfit(silo: Description, inputs: InputSpec, task: Task, outputs: int) -> str:
     """Why a silo cannot take part in what others have agreed on; empty if it can."""
     kind = "table" if inputs.table else "pixels" if inputs.mean else str(inputs.dtype).removeprefix("torch.")
@@ -254,6 +273,8 @@ def misfit(silo: Description, inputs: InputSpec, task: Task, outputs: int) -> st
         kinds = {column["name"]: column["kind"] for column in json.loads(silo["columns"])}
         for column in inputs.table.columns:
             expected = NUMBER if column.categories is None else TEXT
+            if column.name not in kinds:
+                return f"it has no column '{column.name}', which the others have"
             if kinds.get(column.name) not in (expected, EMPTY):
                 return f"its column '{column.name}' does not hold {expected}, as the others' does"
     if LABELS in silo and (label := int(silo[LABELS].max())) >= outputs:

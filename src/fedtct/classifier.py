@@ -90,7 +90,7 @@ class Classifier(ABC):
         return torch.cat(parts) if parts else torch.zeros(0, self.spec.num_classes)
 
     def predict(self, x: Any) -> Answers:
-        """The class of each sample: a tensor of labels, or an array of names; of a regression, a tensor of numbers."""
+        """The class of each sample: a tensor of labels, or an array of names; a regression's numbers, as a tensor."""
         return self.spec.task.decode(self.scores(x))
 
     @property
@@ -120,7 +120,7 @@ class Classifier(ABC):
         """Probabilities without calibration."""
 
     def score(self, x: Any, y: Any) -> float:
-        """Accuracy, the share of samples whose class is right; of a regression, R²."""
+        """Accuracy, the share of samples whose class is right; R² of a regression."""
         x, y = self.spec.encode(*as_samples(x, y, "score(x, y)"), "score(x, y)")
         found = self.spec.task.squared_score(self._scores_of(x), y.cpu())
         return found.r2 if isinstance(self.spec.task, Regression) else found.accuracy
@@ -136,8 +136,8 @@ class Classifier(ABC):
     def to_module(self) -> nn.Module:
         """The network alone, as an nn.Module from samples to ``scores``, for ``torch.export``, ONNX or a phone.
 
-        It takes raw pixels (0 to 255), numbers or tokens; of a table, ``model.spec.inputs.encode(rows, "rows")``. TCT's
-        model is none: it takes gradients to predict.
+        It takes raw pixels (0 to 255), numbers or tokens; of a table, ``model.spec.inputs.encode(rows, "rows")``. A
+        model of TCT cannot be one: it takes gradients to predict.
         """
         raise FedtctError("TCT's model takes gradients to predict: only FedAvg's and the like are plain networks")
 

@@ -1,5 +1,6 @@
 """Files that are there whole or not at all, and strict JSON in them."""
 
+import hashlib
 import json
 import math
 import os
@@ -52,6 +53,22 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise FedtctError(f"{path} cannot be read: {error}") from error
+
+
+def fingerprint(path: Path) -> str:
+    """Of a file, or of all in a folder and their names; it guards against accidents."""
+    found = hashlib.sha256()
+    for file in files_of(path):
+        if file.is_file():
+            found.update(f"{file.relative_to(path)}\0{file.stat().st_size}\0".encode())
+            with file.open("rb") as content:
+                found.update(hashlib.file_digest(content, "sha256").digest())
+    return found.hexdigest()[:16]
+
+
+def files_of(path: Path) -> list[Path]:
+    """A file, or all that is in a folder."""
+    return sorted(path.rglob("*")) if path.is_dir() else [path]
 
 
 def strict(value: Any) -> Any:

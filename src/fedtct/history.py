@@ -120,7 +120,7 @@ def as_plain(row: Row) -> dict[str, Any]:
 
 
 class History(Sequence[Row]):
-    """The rows of a run, in order: a sequence, or a table by ``to_pandas``.
+    """The rows of a run, in order: a sequence that does not change, or a table by ``to_pandas``.
 
     >>> rows = [Row("stage1", 0, test_accuracy=0.1), Row("stage1", 1, test_accuracy=0.7, bytes_up=40, bytes_down=40)]
     >>> history = History(rows)
@@ -145,10 +145,6 @@ class History(Sequence[Row]):
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self._rows)
-
-    def append(self, row: Row) -> None:
-        """Add a row."""
-        self._rows.append(row)
 
     @property
     def total_bytes(self) -> int:
@@ -193,8 +189,8 @@ class Journal:
         """A stage starts, or goes on after ``done`` rounds."""
 
     def record(self, row: Row) -> None:
-        """A row is complete."""
-        self.history.append(row)
+        """A row is complete. Whoever has the history so far keeps it as it is, a fit that ended before, say."""
+        self.history = History([*self.history, row])
 
     def save(self, stage: str, checkpoint: Checkpoint) -> None:
         """A round is over."""

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,18 @@ def import_function(name: str, folder: Path) -> Callable[..., Any]:
         raise FedtctError(f"there is no {name} to import", error) from error
     except Exception as error:
         raise FedtctError(f"{module} cannot be imported", error) from error
+    _check_home(module.split(".")[0], folder)
     if not callable(found):
         raise FedtctError(f"{name} is no function but {type(found).__name__}")
     return found  # type: ignore[no-any-return]
+
+
+def _check_home(module: str, folder: Path) -> None:
+    """Refuse a module from elsewhere where the folder has its own: of a name, Python knows the one that came first."""
+    own = PathFinder.find_spec(module, [str(folder.absolute())])
+    known = getattr(sys.modules[module], "__file__", None)
+    if own and own.origin and Path(own.origin).resolve() != Path(known or "/").resolve():
+        raise FedtctError(f"{own.origin} is not used, as {known or 'another'} has its name already: rename one of them")
 
 
 @contextmanager

@@ -1,8 +1,9 @@
-"""Whether a GPU kernel of ours can be used where we are: compilers and GPUs differ, so it is tried out once."""
+"""Which GPU kernels are used where we are: compilers and GPUs differ, so they are tried out once."""
 
 import importlib.util
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -10,12 +11,24 @@ from torch import Tensor
 TOLERANCE = 1e-5
 
 
+@contextmanager
+def fastest_convolutions() -> Iterator[None]:
+    """cuDNN tries its kernels for every new shape and takes the fastest; then the program has its own setting back."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
 def works(what: str, device: torch.device, cases: Callable[[], Iterable[tuple[Tensor, Tensor]]]) -> bool:
     """Whether the kernel of a part of the work finds what is right: pairs of what it found and what is exact."""
     if importlib.util.find_spec("triton") is None or torch.cuda.get_device_capability(device) < (9, 0):
         return False
     try:
-        error = max(float((found - exact).norm() / exact.norm()) for found, exact in cases())
+        # The largest of all, or NaN if one is: Python's own max would drop it.
+        error = float(torch.tensor([float((found - exact).norm() / exact.norm()) for found, exact in cases()]).max())
         fault = "" if error < TOLERANCE else f"its error is {error:.1g}"
     except Exception as error:  # whatever a compiler may say
         fault = (str(error).strip() or type(error).__name__).splitlines()[0]

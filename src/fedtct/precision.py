@@ -13,7 +13,7 @@ _ALONE = threading.RLock()  # the settings are the process's: a thread would res
 
 @contextlib.contextmanager
 def full_precision() -> Iterator[None]:
-    """For a while, and for one thread at a time.
+    """No TF32, no bf16 products and no autocast within the block, in the whole process; a lock lets one thread in.
 
     TF32 costs tangent features two digits (relative error 1e-2 instead of 3e-7), bf16 all but one.
     Torch has older settings and newer ones, of each kind of product, and minds if the two disagree: both are set.

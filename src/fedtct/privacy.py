@@ -26,18 +26,31 @@ LARGEST_EPSILON = 100.0  # beyond it nothing is promised
 
 
 def noise_multiplier(epsilon: float, delta: float, releases: int) -> float:
-    """The noise with which so many releases together are (ε, δ)-differentially private."""
-    check_budget(epsilon, delta)
-    mu = _root(lambda mu: gaussian_delta(epsilon, mu) - delta, 0.0, 1000.0)
-    return math.sqrt(max(releases, 1)) / mu
+    """The noise with which so many releases together are (ε, δ)-differentially private.
+
+    A round of stage 1 is a release, and so is stage 2 by Ridge. It is a number of sensitivities, as FedAvg and Ridge
+    take it.
+
+    >>> round(noise_multiplier(epsilon=8, delta=1e-5, releases=1), 3)
+    0.6
+    """
+    return math.sqrt(max(releases, 1)) / mu_of(epsilon, delta)
 
 
 def spent_epsilon(noise: float, releases: int, delta: float) -> float:
     """The ε that so many releases with this noise come to."""
-    if not releases:
-        return 0.0
-    mu = math.sqrt(releases) / noise
-    return _root(lambda epsilon: delta - gaussian_delta(epsilon, mu), 0.0, 2 * LARGEST_EPSILON)
+    return epsilon_of(math.sqrt(releases) / noise, delta) if releases else 0.0
+
+
+def mu_of(epsilon: float, delta: float) -> float:
+    """The μ of all releases together with which they are (ε, δ)-differentially private."""
+    check_budget(epsilon, delta)
+    return _root(lambda mu: gaussian_delta(epsilon, mu) - delta, 0.0, 1000.0)
+
+
+def epsilon_of(mu: float, delta: float) -> float:
+    """The ε that releases with this μ come to."""
+    return _root(lambda epsilon: delta - gaussian_delta(epsilon, mu), 0.0, 2 * LARGEST_EPSILON) if mu else 0.0
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:

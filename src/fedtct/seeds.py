@@ -45,8 +45,11 @@ def generator(seed: int, *key: str | int) -> torch.Generator:
 
 def digest(message: Mapping[str, Any], *more: str) -> str:
     """A name for a message's content."""
-    result = hashlib.sha256("/".join(more).encode())
+    result = hashlib.sha256(repr(more).encode())
     for key, value in sorted(message.items()):
-        result.update(key.encode())
-        result.update(value.cpu().numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode())
+        # What each part is stands before it: other parts of the same bytes are another message.
+        kind = (value.dtype, value.shape) if isinstance(value, Tensor) else repr(value)
+        result.update(repr((key, kind)).encode())
+        if isinstance(value, Tensor):
+            result.update(value.cpu().numpy().tobytes())
     return result.hexdigest()[:16]

@@ -2,8 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,8 @@ from torch.utils.data import Dataset
 
 from fedtct.agreement import Agreement, agree, misfit
 from fedtct.data.samples import as_samples, from_dataset
-from fedtct.errors import FedtctError
+from fedtct.early_stopping import EarlyStopping
+from fedtct.errors import FedtctError, listing
 from fedtct.federation import Federation, LocalFederation, Replies
 from fedtct.history import Checkpoint, Finding, Journal, Row, State
 from fedtct.models import Model, Network, NetworkSpec, build_own, find_head, head_size, other_heads
@@ -45,6 +46,7 @@ class Session:
     test: Test | None
     agreed: Agreement
     private: bool = False  # silos tell nothing about models
+    all_learnt: Mapping[str, int] = field(default_factory=dict)  # samples of those silos that hold none out
 
     @classmethod
     def open(
@@ -80,7 +82,10 @@ class Session:
             agree(apart, num_classes, names=federation.names())
             federation = federation.pooled()
         journal = journal or Journal()
-        agreed = _agree(federation, journal, num_classes, private)
+        told = _described(federation, num_classes, private)
+        agreed = _agree(federation, journal, told, num_classes, private)
+        if not isinstance(model, nn.Module):  # a head that does not fit is refused with its name, below
+            _check_classes(num_classes, agreed)
         if not isinstance(model, str | nn.Module):
             model = build_own(model, agreed.inputs.shape, agreed.outputs, seed)
         stem = stem_of(state) if state else "small"
@@ -93,14 +98,14 @@ class Session:
         federation.use(spec)
         if agreed.inputs.dtype != torch.int64:  # which tokens there are, only silos know: they try the model themselves
             try_model(network, agreed.outputs, agreed.inputs.examples(2))
-        session = cls(federation, spec, network, journal, None, agreed, private)
+        session = cls(federation, spec, network, journal, None, agreed, private, _all_learnt(told))
         session.test = session.check_test(test)
         return session
 
     def need_holdout(self, purpose: str) -> None:
         """Refuse a choice that there are no held-out samples for."""
         if not self.agreed.held_out:
-            raise FedtctError(f"{purpose} needs held-out samples to judge by: give every silo holdout=0.1, say")
+            raise FedtctError(f"{purpose} needs held-out samples to judge by, and {_none_held_out(self.all_learnt)}")
 
     @property
     def calibrates(self) -> bool:
@@ -133,13 +138,51 @@ def _outputs(model: nn.Module, head: str | None, num_classes: int | None) -> int
     return outputs
 
 
-def _agree(federation: Federation, journal: Journal, num_classes: int | None, private: bool) -> Agreement:
-    """A run that goes on keeps what was agreed on when it began: a silo that is missing now must not change it."""
+def _check_classes(asked: int | None, agreed: Agreement) -> None:
+    """Refuse a number of classes that silos' data contradicts."""
+    if asked in (None, agreed.outputs):
+        return
+    found = f"silos name {agreed.outputs} classes, and those are all there are"
+    advice = "if there are more, give labels from 0 instead of names"
+    if isinstance(agreed.task, Regression):
+        found = "silos hold real numbers, and those are a regression's"
+        advice = (
+            "if they are classes, give them as whole numbers (in Python y.astype(int); for files task = classification)"
+        )
+    raise FedtctError(f"num_classes is {asked}, but {found}: leave num_classes out; {advice}")
+
+
+def _described(federation: Federation, num_classes: int | None, private: bool) -> Replies:
     if private and num_classes is None:
         raise FedtctError("with differential privacy silos do not tell their labels: give num_classes")
-    told = federation.ask("describe", {"private": True} if private else {})
+    return federation.ask("describe", {"private": True} if private else {})
+
+
+def _names(told: Replies) -> Sequence[str]:
+    """Of the silos that described their data; all data in one place is of none."""
+    return told.cost.silos or ["Centralized"]
+
+
+def _all_learnt(told: Replies) -> dict[str, int]:
+    """The silos that hold nothing out, with how many samples they have."""
+    return {name: silo["n"] for name, silo in zip(_names(told), told.messages, strict=True) if not silo["held"]}
+
+
+def _none_held_out(silos: Mapping[str, int]) -> str:
+    """Who holds nothing out, and what to do: of few samples, a usual share may be less than half a sample."""
+    who = listing(f"{name} (of {samples})" for name, samples in silos.items())
+    several = [samples for samples in silos.values() if samples > 1]
+    share = max(0.1, math.ceil(100 / min(several, default=10)) / 100)  # one sample of the fewest, at least
+    single = ", and leave out those with a single sample" if len(several) < len(silos) else ""
+    return f"some silos hold none of their samples out: {who}. Give every silo holdout={share:g}, say{single}"
+
+
+def _agree(
+    federation: Federation, journal: Journal, told: Replies, num_classes: int | None, private: bool
+) -> Agreement:
+    """A run that goes on keeps what was agreed on when it began: a silo that is missing now must not change it."""
     if (before := journal.agreement()) is not None:
-        agreed = _as_before(before, told, num_classes)
+        agreed = _as_before(federation, before, told, num_classes)
         federation.expect(agreed.silos)
     else:
         agreed = _agree_now(told, num_classes, private)
@@ -148,14 +191,14 @@ def _agree(federation: Federation, journal: Journal, num_classes: int | None, pr
 
 
 def _agree_now(told: Replies, num_classes: int | None, private: bool) -> Agreement:
-    sizes = dict(zip(told.cost.silos or ["Centralized"], told.values("n"), strict=True))
+    sizes = dict(zip(_names(told), told.values("n"), strict=True))
     agreed = agree(told.messages, num_classes, private, names=told.cost.silos)
     held = told.values("held")
     return agreed._replace(silos=sizes, held_out=all(held), some_held_out=any(held))
 
 
-def _as_before(record: Finding, told: Replies, num_classes: int | None) -> Agreement:
-    """What was agreed on when the run began; refused if a silo does not fit it any more."""
+def _as_before(federation: Federation, record: Finding, told: Replies, num_classes: int | None) -> Agreement:
+    """What was agreed on when the run began; silos that do not fit it any more are left out."""
     try:
         agreed = Agreement.from_record(record)
     except (KeyError, TypeError, AttributeError) as error:
@@ -164,10 +207,12 @@ def _as_before(record: Finding, told: Replies, num_classes: int | None) -> Agree
     numbered = isinstance(agreed.task, Classification) and not agreed.task.names
     if numbered and num_classes not in (None, agreed.outputs):
         raise FedtctError(f"the run was begun with {agreed.outputs} classes, not {num_classes}: begin a new one")
-    for name, silo in zip(told.cost.silos, told.messages, strict=False):
-        if reason := misfit(silo, agreed.inputs, agreed.task, agreed.outputs):
-            raise FedtctError(f"{name} cannot go on with this run: {reason}. Give it the data the run was begun with.")
-        if (before := agreed.silos.get(name, silo["n"])) != silo["n"]:
+    silos = dict(zip(told.cost.silos, told.messages, strict=False))
+    found = {name: misfit(silo, agreed.inputs, agreed.task, agreed.outputs) for name, silo in silos.items()}
+    if reasons := {name: reason for name, reason in found.items() if reason}:
+        federation.leave_out(reasons)
+    for name, silo in silos.items():
+        if name not in reasons and (before := agreed.silos.get(name, silo["n"])) != silo["n"]:
             warnings.warn(
                 f"{name} trains on {silo['n']} samples, {before} when the run was begun: it goes on with other data",
                 stacklevel=2,
@@ -215,46 +260,46 @@ def run_rounds(session: Session, stage: Stage, state: State) -> State:
     """
     if stage.patience is not None:
         session.need_holdout("patience")
-    journal, federation = session.journal, session.federation
+    journal = session.journal
     at = journal.restore(stage.name) or Checkpoint(0, state)
     if at.finished:
         return at.state
-    federation.restore(at.silos)
+    session.federation.restore(at.silos)
     journal.begin(stage.name, stage.rounds, at.round)
-    while at.round < stage.rounds:
-        state, replies = stage.round(at.state, at.round)
-        rated = at.round % stage.evaluate_every == 0
-        row = Row.of(stage.name, at.round, at.cost, replies, stage.test(at.state) if rated else None)
-        best = _best(at, row) if stage.patience is not None else {}
-        if row.diverged:
-            warnings.warn(f"{stage.name} diverged after {at.round} rounds: stopped there. Lower lr.", stacklevel=2)
-        stops = row.diverged or (stage.patience is not None and rated and at.round - best["round"] >= stage.patience)
-        if stops:  # where this round led is thrown away, but what it sent was sent
-            row = replace(row, **vars(at.cost + replies.cost))
-        journal.record(row)
-        if stops:
-            at = replace(at, state=best.get("state", at.state), silos={}, best={}, finished=True)
-            journal.save(stage.name, at)
-            return at.state
-        at = Checkpoint(at.round + 1, state, replies.cost, federation.snapshot(), best)
+    while not at.finished:
+        at = _next_round(session, stage, at) if at.round < stage.rounds else _last_rating(session, stage, at)
         journal.save(stage.name, at)
-    row = Row.of(stage.name, at.round, at.cost, stage.evaluate(at.state), stage.test(at.state))
-    journal.record(row)
+    return at.state
+
+
+def _next_round(session: Session, stage: Stage, at: Checkpoint) -> Checkpoint:
+    """Where a round leads from a state that it rates; if the stage stops, to the best state so far."""
+    state, replies = stage.round(at.state, at.round)
+    rated = at.round % stage.evaluate_every == 0
+    row = Row.of(stage.name, at.round, at.cost, replies, stage.test(at.state) if rated else None)
+    stopping = EarlyStopping(stage.patience, at.best)
+    if rated:
+        stopping.judge(at, row)
     if row.diverged:
-        warnings.warn(f"{stage.name} diverged after {at.round} rounds. Lower lr.", stacklevel=2)
-    final = _best(at, row).get("state", at.state) if stage.patience is not None else at.state
-    journal.save(stage.name, Checkpoint(at.round, final, at.cost, finished=True))
-    return final
+        warnings.warn(f"{stage.name} diverged after {at.round} rounds: stopped there. Lower lr.", stacklevel=3)
+    if row.diverged or (rated and stopping.due(at.round)):
+        # Where this round led is thrown away, but what it sent was sent.
+        session.journal.record(replace(row, **vars(at.cost + replies.cost)))
+        return _finished(at, stopping)
+    session.journal.record(row)
+    return Checkpoint(at.round + 1, state, replies.cost, session.federation.snapshot(), stopping.best)
 
 
-def _best(at: Checkpoint, row: Row) -> dict[str, Any]:
-    """The best state so far by its score on held-out samples; the earlier one if equal, and none that diverged."""
-    accuracy = row.rating("holdout")
-    if accuracy is not None and not math.isfinite(accuracy) and not row.diverged and not at.best:
-        still = "whose targets do not vary: give every silo a larger holdout"
-        beyond = "some of which are so far off that the model's error on them is no number: mend or drop them"
-        known = math.isfinite(row.holdout_rmse or 0.0)
-        raise FedtctError(f"patience judges by held-out samples, {still if known else beyond}")
-    if accuracy is not None and not row.diverged and (not at.best or accuracy > at.best["accuracy"]):
-        return {"accuracy": accuracy, "round": at.round, "state": at.state}
-    return at.best
+def _last_rating(session: Session, stage: Stage, at: Checkpoint) -> Checkpoint:
+    """No round is left that would rate the last state: silos are asked for that alone."""
+    row = Row.of(stage.name, at.round, at.cost, stage.evaluate(at.state), stage.test(at.state))
+    session.journal.record(row)
+    if row.diverged:
+        warnings.warn(f"{stage.name} diverged after {at.round} rounds. Lower lr.", stacklevel=3)
+    stopping = EarlyStopping(stage.patience, at.best)
+    stopping.judge(at, row)
+    return _finished(at, stopping)
+
+
+def _finished(at: Checkpoint, stopping: EarlyStopping) -> Checkpoint:
+    return replace(at, state=stopping.best.get("state", at.state), silos={}, best={}, finished=True)

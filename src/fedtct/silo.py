@@ -3,6 +3,7 @@
 A question and its reply are flat dicts of tensors and plain values. What a reply contains is all that leaves the silo.
 """
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from fedtct.agreement import describe
+from fedtct.agreement import describe as describe_data
 from fedtct.data.samples import as_samples, from_dataset, join, take, warn_of_scales
 from fedtct.errors import FedtctError, plain
 from fedtct.least_squares import LocalFeatures, LocalRegression, Sums, times
@@ -28,9 +29,9 @@ from fedtct.training import (
     Memory,
     ScaffoldCorrection,
     correction_of,
-    evaluate,
     local_update,
 )
+from fedtct.training import evaluate as rate_network
 from fedtct.training.evaluation import batch_size
 
 Message = dict[str, Any]
@@ -59,7 +60,6 @@ class Silo:
 
     def __init__(self, x: Any, y: Any = None, *, holdout: float = 0.0, name: str | None = None) -> None:
         self.name = name or UNNAMED
-        self._name_of_seat = UNNAMED  # what it is called if nobody named it, wherever it sits
         if y is None and not isinstance(x, Dataset):
             raise FedtctError(f"{self.name}: y is missing: give labels, names or numbers, or a torch Dataset of pairs")
         x, y = from_dataset(x, self.name) if y is None else as_samples(x, y, self.name)
@@ -83,6 +83,7 @@ class Silo:
         self._frozen = Frozen()
 
     def __len__(self) -> int:
+        """How many samples it trains on."""
         return len(self.y)
 
     def __repr__(self) -> str:
@@ -98,14 +99,17 @@ class Silo:
             setattr(pool, part, join([silo.given(part) for silo in silos]))
         return pool
 
-    def join(self, index: int, device: torch.device) -> None:
-        """Take a seat in a federation, on a device."""
-        self.index, self.device = index, device
-        if self.name == self._name_of_seat:
-            self.name = self._name_of_seat = f"{UNNAMED} {index}"
+    def seated(self, index: int, device: torch.device) -> "Silo":
+        """This data holder at a place of a federation, on a device: what it remembers and builds there is apart."""
+        seated = copy.copy(self)
+        seated.__dict__ |= {"index": index, "device": device, "memory": {}, "_features": None, "_frozen": Frozen()}
+        seated._given = dict(self._given)
+        if self.name == UNNAMED:
+            seated.name = f"{UNNAMED} {index}"
         for part in PARTS:
             if isinstance(values := getattr(self, part), Tensor):
-                setattr(self, part, values.to(device))
+                setattr(seated, part, values.to(device))
+        return seated
 
     def given(self, part: str) -> Any:
         """The samples (x, held_x) or answers (y, held_y) as they were given."""
@@ -150,7 +154,7 @@ class Silo:
         If the question says ``private``, nothing that depends on the samples, but for how many there are.
         """
         x, y, held_y = map(self.given, ("x", "y", "held_y"))
-        return describe(x, y, held_y, self.name, private=message.get("private", False))
+        return describe_data(x, y, held_y, self.name, private=message.get("private", False))
 
     # Stage 1
 
@@ -197,7 +201,7 @@ class Silo:
     def evaluate(self, message: Message) -> Message:
         """How good these weights are here."""
         network, score = self._network_at(message), self.spec.task.score
-        train, held = (evaluate(network, *part, score) for part in ((self.x, self.y), (self.held_x, self.held_y)))
+        train, held = (rate_network(network, *part, score) for part in ((self.x, self.y), (self.held_x, self.held_y)))
         return _score_reply(train, held) | {"n": len(self)}
 
     # Convexify and stage 2

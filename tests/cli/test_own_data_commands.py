@@ -4,6 +4,7 @@ import errno
 import io
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,7 @@ def patients(n: int, seed: int) -> pd.DataFrame:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two hospitals' tables and a test table, a model in a module, where the commands are typed."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)  # each folder has its own
     (tmp_path / "silos").mkdir()
     patients(60, 0).to_csv("silos/north.csv", index=False)
     patients(40, 1).to_parquet("silos/south.parquet")

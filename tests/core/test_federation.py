@@ -1,6 +1,8 @@
 """Algorithms know a federation only by what it is asked and what it replies."""
 
 import copy
+import gc
+import weakref
 
 import pytest
 import torch
@@ -20,6 +22,7 @@ from fedtct import (
     ScaffoldRegression,
 )
 from fedtct.federation.base import size
+from fedtct.seeds import digest
 
 STAGE1 = {"rounds": 2, "local_epochs": 1, "batch_size": 8}
 METHODS = {
@@ -87,6 +90,34 @@ def test_silos_begin_every_fit_anew(name, tmp_path):
     federation = Elsewhere(skewed_silos())
     first, again = (saved(METHODS[name].fit(federation), tmp_path / number) for number in "12")
     assert first == again
+
+
+def test_another_federation_of_the_same_silos_changes_nothing_for_the_first():
+    silos, method = skewed_silos(), METHODS["ScaffoldRegression"]
+    alone = method.fit(skewed_silos()).model._tensors()["w"]
+    first = LocalFederation(silos)
+    method.fit(LocalFederation(silos[::-1]))
+    assert torch.equal(method.fit(first).model._tensors()["w"], alone)
+
+
+def test_features_go_with_their_federation():
+    silos = skewed_silos()
+    federation = LocalFederation(silos)
+    METHODS["ScaffoldRegression"].fit(federation)
+    features = weakref.ref(federation.silos[0].regression().z)
+    del federation
+    gc.collect()
+    assert features() is None
+
+
+def test_messages_of_the_same_bytes_have_names_of_their_own():
+    one, other = torch.tensor([1.0]), torch.tensor([1.0]).view(torch.int32)
+    messages = [
+        *({"x": one}, {"x": other}, {"x": one.reshape(1, 1)}, {"x": one, "y": one}, {"x": torch.tensor([1.0, 1.0])}),
+        *({"x": 1, "y": 2}, {"x1y": 2}, {"x": "1"}, {"x": 1}),
+    ]
+    assert len({digest(message) for message in messages}) == len(messages)
+    assert digest({"x": 1}, "a/b") != digest({"x": 1}, "a", "b")
 
 
 def test_centralized_needs_the_data_in_this_process():

@@ -38,6 +38,30 @@ def test_silos_are_waited_for_on_the_gpu_that_they_train_on(monkeypatch):
     assert current == [torch.device("cuda:0")]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("before", [False, True])
+def test_capturing_leaves_the_programs_choice_of_kernels(monkeypatch, before, fails):
+    nothing = contextlib.nullcontext
+    for name, fake in (("CUDAGraph", object), ("synchronize", bool), ("stream", nothing)):
+        monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, stream: nothing())
+    monkeypatch.setattr(graphs, "_drawing_from", nothing)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", before)
+    silo, during = graphs._GraphedSilo.__new__(graphs._GraphedSilo), set()
+    silo.windows, silo.draws, silo.stream = {8: None}, None, None
+
+    def step(job, window):
+        during.add(torch.backends.cudnn.benchmark)
+        if fails:
+            raise RuntimeError("it cannot be captured")
+
+    silo._step = step
+    with pytest.raises(RuntimeError, match="cannot be captured") if fails else nothing():
+        silo._capture(None, graphs._Run(8, 2))
+    assert during == {True}
+    assert torch.backends.cudnn.benchmark is before
+
+
 @pytest.mark.parametrize("question", ["moments", "sums"])
 def test_stage_2_has_the_memory_of_stage_1(monkeypatch, question):
     federation = LocalFederation([Silo(*part) for part in skewed_data()], "cpu")

@@ -5,6 +5,7 @@ import os
 import pytest
 import torch
 
+from fedtct import kernels
 from fedtct.least_squares import products
 from fedtct.tangent import convolutions
 
@@ -32,6 +33,14 @@ def test_it_is_not_used_where_it_is_wrong(kernel, monkeypatch):
     monkeypatch.setattr(module, name, lambda *args, **kwargs: 1.001 * right(*args, **kwargs))
     with pytest.warns(UserWarning, match=r"go without their GPU kernel, which is slower \(its error is 0.001\)"):
         assert not module._kernel_works(HERE)
+
+
+def test_it_is_not_used_where_it_gives_no_number(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    right = torch.ones(3)
+    for founds in ((right, right * torch.nan), (right * torch.nan, right)):
+        with pytest.warns(UserWarning, match=r"\(its error is nan\)"):
+            assert not kernels.works("products", HERE, lambda founds=founds: [(found, right) for found in founds])
 
 
 def test_it_is_not_used_where_it_cannot_be_compiled(kernel, monkeypatch):

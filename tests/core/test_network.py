@@ -10,6 +10,7 @@ from torch import nn
 
 from fedtct import FedAvg, Ridge, Silo, tangent_features
 from fedtct.models import InputSpec, NetworkSpec, Weights
+from fedtct.models.plain import plain_module
 from fedtct.models.pretrained import read_state_dict, write_state_dict
 
 SHAPE = (3, 9, 9)
@@ -212,3 +213,18 @@ class Clamping(nn.Module):
 
 def test_the_usual_module_is_given_samples_without_a_copy(spec):
     assert not spec.build().copies_inputs
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_pixels_come_in_the_precision_of_the_weights(dtype):
+    draws = torch.Generator().manual_seed(0)
+    x, y = torch.randint(256, (30, 3, 4, 4), dtype=torch.uint8, generator=draws), torch.arange(30) % 2
+    model = nn.Sequential(nn.Flatten(), nn.Linear(48, 2)).to(dtype)
+    network = FedAvg(model, rounds=1).fit([Silo(x, y)]).model.network
+    mean, std = (
+        torch.tensor(v, dtype=torch.float64).view(1, 3, 1, 1) for v in (network.inputs.mean, network.inputs.std)
+    )
+    found, exact = network.prepare(x), (x.double() / 255 - mean) / std
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), exact, rtol=0, atol=16 * torch.finfo(dtype).eps)
+    assert torch.equal(plain_module(network)(x), network(x))

@@ -122,8 +122,7 @@ def test_sums_stay_symmetric_and_n_is_not_noised():
 
 
 def test_a_question_asked_again_gets_the_same_answer_and_any_other_its_own_noise():
-    (silo,) = skewed_silos((20,))
-    federation = fedtct.LocalFederation([silo], "cpu")
+    federation = fedtct.LocalFederation(skewed_silos((20,)), "cpu")
     method = fedtct.FedAvg("mlp", **PRIVATE_FEDAVG)
     session = method.open(federation, "mlp", None, None)
     question = method.question(method.start(session.network.weights()), 0)
@@ -134,7 +133,7 @@ def test_a_question_asked_again_gets_the_same_answer_and_any_other_its_own_noise
     first = answer()
     assert torch.equal(first, answer())
     assert not torch.allclose(first, answer(round=1), atol=0.1)
-    silo.secret = "mine"
+    federation.silos[0].secret = "mine"
     assert not torch.allclose(first, answer(), atol=0.1)
 
 

@@ -10,6 +10,7 @@ from torch.nn.utils import prune
 
 from fedtct import (
     TCT,
+    Centralized,
     FedAvg,
     FedtctError,
     LocalFederation,
@@ -172,6 +173,27 @@ def test_classes_that_no_silo_holds_are_classes_all_the_same():
 def test_a_model_with_another_number_of_outputs_than_was_asked_for(model):
     with pytest.raises(FedtctError, match=r"head '' has 5 outputs"):
         FedAvg(model, num_classes=3, rounds=1).fit([Silo(X, Y)])
+
+
+@pytest.mark.parametrize(
+    ("y", "told"),
+    [
+        (Y.double(), "num_classes is 7, but silos hold real numbers, .*: leave num_classes out; .*as whole numbers"),
+        ([f"class {label}" for label in Y], "num_classes is 7, but silos name 3 classes, .*: leave num_classes out"),
+    ],
+    ids=["numbers", "names"],
+)
+@pytest.mark.filterwarnings("ignore:y holds a few whole numbers")
+def test_a_number_of_classes_that_the_data_contradicts(y, told):
+    for method in (FedAvg, Centralized):
+        with pytest.raises(FedtctError, match=told):
+            method("linear", num_classes=7, rounds=1).fit([Silo(X, y)])
+
+
+def test_a_number_of_classes_that_the_data_agrees_with():
+    names = [f"class {label}" for label in Y]
+    assert FedAvg("linear", num_classes=3, rounds=1).fit([Silo(X, names)]).model.scores(X).shape == (20, 3)
+    assert FedAvg("linear", num_classes=1, rounds=1).fit([Silo(X, X[:, 0])]).history[-1].regression
 
 
 class HeadFirst(nn.Module):

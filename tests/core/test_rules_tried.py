@@ -1,13 +1,15 @@
 """Rules for layers are tried on some samples before they are used, so that none goes wrong silently."""
 
+import pandas as pd
 import pytest
 import torch
+from core_helpers import tct
 from torch import nn
 
-from fedtct import tangent_features
+from fedtct import Classifier, FedtctError, Ridge, Silo, tangent_features
 from fedtct.models import build_module
 from fedtct.tangent import gradients
-from fedtct.tangent.gradients import why_not_by_layers
+from fedtct.tangent.gradients import SampledGradients, why_not_by_layers
 
 
 class Windows(nn.Module):
@@ -42,3 +44,29 @@ def test_rounding_may_flip_a_relu_but_a_rule_must_not_miss_anything(wrong_in, by
     module, x = build_module("mlp", (12,), 3), torch.randn(4, 12, generator=torch.Generator().manual_seed(0))
     every = torch.arange(sum(p.numel() for p in module.parameters()))
     assert (why_not_by_layers(module, x, every) is None) == by_layers
+
+
+@pytest.mark.parametrize("bad", [torch.inf, torch.nan])
+def test_samples_that_are_not_finite_decide_nothing(bad, recwarn):
+    x, every = torch.randn(9, 12, generator=torch.Generator().manual_seed(0)), torch.arange(300)
+    expected = tangent_features(build_module("mlp", (12,), 3), x, every)
+    x[:5] = bad
+    gradients_of = SampledGradients(build_module("mlp", (12,), 3), every)
+    gradients_of.prepare(x[:0])
+    gradients_of.prepare(x[:4])
+    assert gradients_of(x[:4]).shape == (4, 300)
+    assert gradients_of.method == "auto"
+    torch.testing.assert_close(gradients_of(x)[5:], expected[5:])
+    assert gradients_of.method == "layers"
+    assert not recwarn.list
+
+
+def test_a_model_is_as_fast_after_samples_that_it_refuses():
+    x, y = torch.randn(20, 4, generator=torch.Generator().manual_seed(0)), torch.arange(20) % 3
+    table = pd.DataFrame(x.numpy(), columns=list("abcd"))
+    model = Classifier.from_bytes(tct("mlp", Ridge(d=20)).fit([Silo(table, y)]).model.to_bytes())
+    far = table.astype(float)
+    far.iloc[0, 0] = 1e60
+    with pytest.raises(FedtctError, match="no finite scores for 1 of 20"):
+        model.predict(far)
+    assert model.tangents.gradients.method == "layers"

@@ -190,7 +190,7 @@ def test_texts_among_numbers_are_told(values, odd, recwarn):
         ((FRAME.assign(b=None), ["c", "c", "c"]), ""),
         ((FRAME, ["c", "e", "d"]), "it has class 'e', which the others do not have"),
         ((FRAME.assign(a="text"), ["c", "d", "d"]), "column 'a' does not hold numbers"),
-        ((FRAME[["a"]], ["c", "d", "d"]), "column 'b' does not hold texts"),
+        ((FRAME[["a"]], ["c", "d", "d"]), "it has no column 'b', which the others have"),
         ((FRAME, [0, 1, 1]), "it holds table samples with labels, the others table with names"),
     ],
 )
@@ -214,3 +214,39 @@ def test_a_column_that_may_hold_names_is_warned_of_before_the_server_is_told():
         assert [text.startswith("north: column 'who' has 60 different texts in 60 training rows") for text in told] == [
             True
         ] * warns
+
+
+def silo_of_temperatures(mean, std, rows=40):
+    temperatures = mean + std * np.random.default_rng(0).standard_normal(rows)
+    return Silo(pd.DataFrame({"temperature": temperatures}), labels(rows))
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "odd"),
+    [
+        (157.0, 14.0, True),  # degrees of Fahrenheit
+        (70_000.0, 10_000.0, True),  # thousandths
+        (70.0, 0.01, True),
+        (100.0, 10.0, False),  # a hot place
+        (60.0, 40.0, False),
+        (157.0, 0.0, False),  # a value that never changes tells nothing of units
+    ],
+)
+def test_a_silo_whose_numbers_may_be_in_other_units_is_told_of(mean, std, odd, recwarn):
+    others = [silo_of_temperatures(70.0 + place, 10.0) for place in range(3)]
+    table_code([*others, silo_of_temperatures(mean, std)])
+    told = [str(w.message) for w in recwarn if "same units" in str(w.message)]
+    assert ["on average in silo 3" in text for text in told] == [True] * odd
+    table_code(others[:1])
+    assert len([w for w in recwarn if "same units" in str(w.message)]) == len(told)
+
+
+def test_texts_that_no_silo_had_are_counted_where_a_model_meets_them(recwarn):
+    table = pd.DataFrame({"town": ["Ulm", "Bonn"] * 10, "age": range(20)})
+    model = FedAvg("linear", rounds=1).fit([Silo(table, labels(20))]).model
+    model.predict(table.assign(town=["Ulm", None] * 10))
+    assert not [w for w in recwarn if "no silo had" in str(w.message)]
+    model.predict(table.assign(town=["Ulm", "Kiel"] * 10))
+    told = [str(w.message) for w in recwarn if "no silo had" in str(w.message)]
+    assert len(told) == 1
+    assert "column 'town' holds Kiel in 10 of 20 rows, which no silo had in training" in told[0]

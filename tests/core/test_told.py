@@ -7,7 +7,9 @@ import torch
 from core_helpers import skewed_data
 from torch import nn
 
-from fedtct import FedAvg, Silo
+from fedtct import FedAvg, FederatedTangentRegressor, Silo
+from fedtct.data.samples import as_samples
+from fedtct.data.sources import read_samples
 
 ANIMALS = np.array(["cat", "dog", "eel"])
 PARTS = skewed_data((30, 20, 10))
@@ -114,3 +116,61 @@ def test_what_is_advised_for_quantities_is_a_regression_without_a_warning(recwar
     fit = FedAvg("linear", rounds=1).fit([(x, ages.astype(float))])
     assert fit.history[-1].regression
     assert not [w for w in recwarn if "whole numbers" in str(w.message)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "warns"),
+    [
+        ((32, 32, 3), torch.uint8, True),
+        ((28, 20, 1), torch.float32, True),
+        ((8, 8, 4), torch.uint8, True),
+        ((3, 32, 32), torch.uint8, False),
+        ((1, 5, 3), torch.uint8, False),
+        ((16, 4, 4), torch.float32, False),  # many channels of small pictures
+        ((8, 8, 3), torch.int64, False),
+        ((32, 3), torch.float32, False),
+    ],
+)
+def test_images_whose_channels_seem_to_come_last_are_noticed(shape, dtype, warns, recwarn):
+    Silo(torch.zeros(2, *shape, dtype=dtype), [0, 1])
+    told = [str(w.message) for w in recwarn if "channels" in str(w.message)]
+    assert [f"samples of shape {shape} are taken as" in text and "(N, C, H, W)" in text for text in told] == [
+        True
+    ] * warns
+
+
+WHOLE = [0.0, 1.0, 0.0, 2.0] * 5
+X = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+TABLE = pd.DataFrame(X.numpy(), columns=list("abc"))
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "warns"),
+    [
+        (X, WHOLE, True),
+        (X, np.array(WHOLE), True),
+        (X, torch.tensor(WHOLE), True),
+        (TABLE, pd.Series(WHOLE), True),
+        (TABLE, np.array(WHOLE), False),  # so come files, which have warned, or were told their task
+        (X, [int(value) for value in WHOLE], False),
+        (X, np.array(WHOLE) / 2, False),
+        (X, np.arange(20.0) % 11, False),
+        (X[:4], [3.0, 1.0, 4.0, 5.0], False),  # classes would occur again
+    ],
+)
+def test_a_few_whole_numbers_written_as_real_ones_are_not_taken_as_quantities_silently(x, y, warns, recwarn):
+    Silo(x, y)
+    told = [str(w.message) for w in recwarn if "whole numbers written as real ones" in str(w.message)]
+    assert ["y.astype(int)" in text for text in told] == [True] * warns
+
+
+def test_files_and_estimators_whose_task_is_known_are_not_asked_about_it_again(tmp_path, recwarn):
+    TABLE.assign(target=WHOLE).to_csv(tmp_path / "silo.csv", index=False)
+    x, y = read_samples(tmp_path / "silo.csv", "target", "regression")
+    Silo(x, y)
+    Silo(*as_samples(x, y, "the file"))
+    FederatedTangentRegressor("linear", n_silos=1, rounds=1).fit(TABLE, WHOLE)
+    assert not [w for w in recwarn if "whole numbers" in str(w.message)]
+    Silo(*read_samples(tmp_path / "silo.csv", "target"))
+    told = [str(w.message) for w in recwarn if "whole numbers" in str(w.message)]
+    assert [text.startswith("column 'target'") for text in told] == [True]

@@ -126,6 +126,13 @@ def test_codes_that_are_numbers_in_some_silos_are_texts_if_that_is_said(tmp_path
     assert all(np.array_equal(model.scores(one), model.scores(same[0])) for one in same[1:])
 
 
+def test_what_kept_decimal_commas_from_being_read_is_named(tmp_path):
+    rows = [f"{place},5;x" for place in range(40)] + ["Sensor4711;x"]
+    (tmp_path / "a.csv").write_text("\n".join(["temp;y", *rows]))
+    with pytest.raises(FedtctError, match=r"'temp' holds numbers, but not in 1 of 41 rows: .* Found: Sensor4711$"):
+        read_samples(tmp_path / "a.csv", "y")
+
+
 def test_columns_to_ignore_are_as_if_they_were_not_there(tmp_path):
     columns = {"x": [0.5, 1.5, 2.5], "y": ["a", "b", "a"]}
     plain = [write(tmp_path / f"{name}.csv", **columns) for name in ("a", "b")]

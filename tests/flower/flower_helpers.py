@@ -107,8 +107,8 @@ class InlineGrid:
 class Tampered(InlineGrid):
     """A grid in which one silo's replies to a question are changed on their way."""
 
-    def __init__(self, folder, node, question, change):
-        super().__init__(folder, parts())
+    def __init__(self, folder, node, question, change, silos=SILOS, holdout=0.0):
+        super().__init__(folder, parts(silos), holdout)
         self.node, self.question, self.change = node, question, change
 
     def pull_messages(self, keys):

@@ -111,7 +111,8 @@ def test_files_that_a_run_names_are_looked_for_before_it_starts(tmp_path, capsys
 
 
 @pytest.mark.parametrize("command", ["check", "silo"])
-def test_a_function_of_the_silos_own_that_fails_is_told_in_two_lines_at_most(command, tmp_path, capsys):
+def test_a_function_of_the_silos_own_that_fails_is_told_in_two_lines_at_most(command, tmp_path, capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, "ward", raising=False)
     (tmp_path / "ward.py").write_text('def samples():\n    return {}["age"]\n')
     (tmp_path / "silo.toml").write_text('name = "a"\ndata = "ward:samples"\nserver = "127.0.0.1:1"\n')
     assert main(["deploy", command, str(tmp_path / "silo.toml")]) == 2

@@ -22,7 +22,7 @@ def test_a_silo_that_is_gone_is_left_out_weighted_rightly_and_recorded(grid):
     for index, silo in zip((0, 1, 3), others, strict=True):
         silo.name = f"s{index}"
     reference = fedtct.LocalFederation(others, "cpu")
-    for index, silo in zip((0, 1, 3), others, strict=True):
+    for index, silo in zip((0, 1, 3), reference.silos, strict=True):
         silo.index = index
     session = METHODS["fedavg"].open(over(InlineGrid(grid.seats[100].cache.parent / "x", parts())), "mlp", None, None)
     reference.use(session.spec)  # pixels are normalised with what all four said at the start

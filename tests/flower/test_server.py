@@ -134,8 +134,19 @@ def test_a_silo_whose_data_no_longer_fits_is_refused_when_the_run_goes_on(tmp_pa
     grid.seats[101] = replace(grid.seats[101], load=lambda: fedtct.Silo(x, y + 9))
     with pytest.raises(fedtct.FedtctError, match=r"s1 cannot go on with this run: it has label 1\d, but"):
         serve(grid, config, server, resume=server.out)
+    grid.seats[103] = replace(grid.seats[103], load=lambda: fedtct.Silo(x[:0], y[:0]))
+    with pytest.raises(fedtct.FedtctError, match="s3: silo is empty"):
+        serve(grid, config, server, resume=server.out)
+    with pytest.raises(fedtct.FedtctError, match=r"1 cannot go on .* it has label"):
+        serve(grid, config, replace(server, min_silos=3), resume=server.out)
     with pytest.raises(fedtct.FedtctError, match="begun with 10 classes, not 12"):
-        serve(grid, config, replace(server, num_classes=12), resume=server.out)
+        serve(grid, config, replace(server, num_classes=12, min_silos=2), resume=server.out)
+    fit = serve(grid, config, replace(server, min_silos=2), resume=server.out)  # as in any round, the others are enough
+    assert fit.history[-1].silos == ("s0", "s2")
+    notes = [json.loads(line) for line in (tmp_path / "run" / "silos.jsonl").read_text().splitlines()]
+    missing = [note["missing"] for note in notes if note["question"] == "train"][-1]
+    assert "it has label 1" in missing["s1"]
+    assert missing["s3"].startswith("silo is empty")
 
 
 def test_a_run_toml_is_checked(tmp_path):
@@ -220,7 +231,7 @@ def test_the_report_calls_silos_by_their_names(stage2, tmp_path):
     stayed = ("clinic-0", "clinic-2", "clinic-3")
     assert fit.history[-1].rated_by == stayed
     (task,) = arrange([RunFolder.read(run)])
-    assert task.title == "silos' own data, 4 silos"
+    assert task.title == "silos' own data, 4 silos, 3 of them to the end"
     (chart, _) = silos.section(task).blocks
     assert chart.layout["yaxis"]["ticktext"] == chart.data[0]["customdata"] == list(stayed)
     assert tuple(chart.data[0]["x"]) == fit.history[-1].silo_accuracies

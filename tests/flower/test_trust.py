@@ -80,8 +80,12 @@ def flower_seat(seat, load):
 START = {"parameters": torch.zeros(3), "buffers": torch.zeros(0)}
 TOLD = {"n": 4, "held": 0, "shape": torch.tensor([2]), "kind": "float32", "answers": "labels"}
 
-RATED = {"n": 4, "samples": 4, "correct": 2, "loss": 1.0}
-ASSESSED = {"n": 4} | {which + name: torch.tensor([4, 4]) for which in ("", "held_") for name in list(RATED)[1:]}
+SCORES = {"samples": 4, "correct": 2, "loss": 1.0}
+RATED = {"n": 4} | SCORES | {f"held_{name}": value for name, value in SCORES.items()}
+ASSESSED = {"n": 4} | {name: torch.tensor([4, 4]) for name in list(RATED)[1:]}
+ASKED = {"w": torch.zeros(2, 3, 2), "train": True}
+NORMALISER = {"mean": torch.zeros(2), "scale": torch.ones(2), "limit": torch.tensor([3.0])}
+COUNTED = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
 
 
 @pytest.mark.parametrize(
@@ -91,22 +95,31 @@ ASSESSED = {"n": 4} | {which + name: torch.tensor([4, 4]) for which in ("", "hel
         ("moments", {}, {"n": 1, "mean": torch.zeros(3), "m2": torch.zeros(3)}, "its 'mean' has shape (3,), not (2,)"),
         ("moments", {}, {"n": 1, "mean": "much", "m2": torch.zeros(2)}, "its 'mean' is no array of real numbers"),
         ("moments", {}, {"n": 1, "mean": torch.zeros(2) / 0, "m2": torch.zeros(2)}, "its 'mean' is not finite"),
-        ("sums", {}, {"n": 1, "s": torch.zeros(6), "t": torch.zeros(3, 2), "yy": 0.0}, ""),
+        ("sums", {}, {"n": 1, "s": COUNTED, "t": torch.zeros(3, 2), "yy": 0.0}, ""),
         ("sums", {}, {"n": 1, "s": torch.zeros(5), "t": torch.zeros(3, 2), "yy": 0.0}, "its 's' has shape (5,)"),
         ("sums", {}, {"n": 1, "s": torch.zeros(3), "t": torch.zeros(2, 2), "yy": 0.0}, "its 's' has shape (3,)"),
         ("regress", {"w": torch.zeros(3, 2)}, {"n": 1, "w": torch.zeros(2, 2)}, "its 'w' has shape (2, 2)"),
         ("calibrate", {"temperatures": torch.ones(4)}, {"n": 0, "losses": torch.ones(4)}, ""),
         ("rate", {}, {"n": 4, "samples": 4, "correct": 2}, "its reply lacks 'loss'"),
-        ("rate", {}, {"n": 4, "samples": 4, "correct": 2, "loss": math.nan}, ""),
-        ("rate", {}, {"n": 4, "samples": 4, "correct": "two", "loss": 1.0}, "its 'correct' is 'two', no number"),
+        ("rate", {}, {"n": 4} | SCORES, "its reply lacks 'held_samples'"),
+        ("rate", {}, RATED | {"loss": math.nan}, ""),
+        ("rate", {}, RATED | {"correct": "two"}, "its 'correct' is 'two', no number"),
         ("rate", {}, RATED | {"held_loss": "x"}, "its 'held_loss' is 'x', no number"),
-        ("rate", {}, RATED | {"held_samples": 0, "held_loss": math.nan}, ""),
-        ("assess", {"w": torch.zeros(2, 3, 2)}, ASSESSED, ""),
+        ("rate", {}, RATED | {"held_samples": 0, "held_correct": 0, "held_loss": math.nan}, ""),
+        ("assess", ASKED, ASSESSED, ""),
+        ("assess", ASKED | {"train": False}, ASSESSED, "its 'samples' is of another number of samples"),
         ("assess", {"w": torch.zeros(1, 3, 2)}, ASSESSED, "its 'samples' has shape (2,), not (1,)"),
-        ("assess", {"w": torch.zeros(2, 3, 2)}, ASSESSED | {"held_spread": 1.0}, "its 'held_spread' is no array"),
-        ("assess", {"w": torch.zeros(2, 3, 2)}, RATED, "its reply lacks 'held_samples'"),
-        ("normalise", {}, {"n": 4, "largest_eigenvalue": 0.0}, ""),
-        ("normalise", {}, {"n": 4, "largest_eigenvalue": math.inf}, "its 'largest_eigenvalue' is inf, no number"),
+        ("assess", ASKED, ASSESSED | {"held_spread": 1.0}, "its 'held_spread' is no array"),
+        ("assess", ASKED, {"n": 4} | SCORES, "its reply lacks 'held_samples'"),
+        ("normalise", NORMALISER, {"n": 4, "largest_eigenvalue": 1.0}, ""),
+        ("normalise", NORMALISER, {"n": 4, "largest_eigenvalue": 19.0}, ""),
+        ("normalise", NORMALISER, {"n": 4, "largest_eigenvalue": 20.0}, "its 'largest_eigenvalue' is 20.0, which"),
+        (
+            "normalise",
+            NORMALISER,
+            {"n": 4, "largest_eigenvalue": math.inf},
+            "its 'largest_eigenvalue' is inf, no number",
+        ),
         ("train", START, {"n": 4, "steps": 2} | START, ""),
         ("train", START, {"n": 4, "steps": 0} | START, "it says that it took 0 steps"),
         ("train", START, {"n": 4, "steps": 2.5} | START, "it says that it took 2.5 steps"),

@@ -132,7 +132,7 @@ def test_a_run_that_goes_on_elsewhere_can_be_looked_at(compared: Path, tmp_path:
     (run / "metrics.jsonl").write_bytes(rows[: rows.index(b"convexify")])  # in the middle of a line
     page = render(read_runs([run]))
     assert f"fedtct run --resume {run}" in page
-    assert "Not known: the run is not over yet" in page
+    assert "How many of each class these are is not known: the run is not over yet" in page
     assert (run / "metrics.jsonl").read_bytes() == rows[: rows.index(b"convexify")]
 
 

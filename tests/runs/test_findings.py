@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedtct.errors import FedtctError
 from fedtct.runs.compare import comparison
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Job, execute, prepare
@@ -31,6 +32,17 @@ def test_findings_change_neither_the_run_nor_its_bytes(tmp_path: Path) -> None:
         [asdict(replace(row, seconds=0.0)) for row in history] for history in (found.history, alone_in_memory.history)
     ]
     assert rows[0] == rows[1]
+
+
+def test_a_run_computes_in_the_precision_that_it_says(tmp_path: Path) -> None:
+    losses = {
+        precision: run(tmp_path / precision, replace(CONFIG, precision=precision, device="cpu")).history[-1].train_loss
+        for precision in ("auto", "fp32", "bf16")
+    }
+    assert losses["auto"] == losses["fp32"] != losses["bf16"]
+    assert losses["bf16"] == pytest.approx(losses["fp32"], rel=0.1)
+    with pytest.raises(FedtctError, match="unknown precision 'fp16'"):
+        prepare(replace(CONFIG, precision="fp16"))
 
 
 def test_they_agree_with_what_silos_and_the_server_say(tmp_path: Path) -> None:

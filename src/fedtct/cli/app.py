@@ -21,7 +21,8 @@ from fedtct.cli.stopping import INTERRUPTED, reason_of
 from fedtct.errors import FedtctError
 
 BAD_INPUT = 2
-ClickException: Any = typer.BadParameter.__mro__[2]  # of the click that typer uses, which may be its own
+# Of the click that typer uses, which may be its own.
+ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
 app = Commands()
 app.command()(run)

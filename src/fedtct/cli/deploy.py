@@ -124,7 +124,8 @@ def silo(file: SiloFile) -> None:
         node = processes.start(command, config.folder / "flwr", config.folder)
         if processes.attend(node) == 0:
             return
-        print(f"fedtct: the connection to {config.server} ended; again in {AGAIN_SECONDS:g} s", flush=True)
+        why = f"if it never began, `fedtct deploy check {file}` says why"
+        print(f"fedtct: the connection to {config.server} ended; again in {AGAIN_SECONDS:g} s ({why})", flush=True)
         time.sleep(AGAIN_SECONDS)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedtct.deploy.messages import Line as Message
     from fedtct.runs.choose import Choice
     from fedtct.runs.compare import Line
+    from fedtct.runs.folder import RunFolder
     from fedtct.runs.predictions import Evaluation
     from fedtct.runs.summary import Summary
 
@@ -48,6 +49,9 @@ def print_json(value: Any) -> None:
 
 def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
     """What a run amounts to."""
+    from fedtct.history import rated_on
+    from fedtct.runs.folder import RunFolder
+
     if as_json:
         print_json(summary.as_dict())
         return
@@ -56,17 +60,21 @@ def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
     rated = {of: title for of, title in rated.items() if of == "train" or summary.rating(of) is not None}
     unit, show = _measure(summary.regression)
     titles = [title + (unit if place == 0 else "") for place, title in enumerate(rated.values())]
-    table = _table("method", "split", *titles, "rounds", "MB a silo", "seconds")
+    of = rated_on([summary]) if summary.regression else None
+    errors = {f"{RATED_ON[of]} RMSE": _error(summary.rmse(of))} if of else {}
+    table = _table("method", "split", *titles, *errors, "rounds", "MB a silo", "seconds")
     table.add_row(
         summary.method,
         summary.split,
         *(show(summary.rating(of)) for of in rated),
+        *errors.values(),
         summary.rounds,
         f"{megabytes:,.1f}",
         f"{summary.seconds:,.1f}",
     )
     private = "" if summary.epsilon is None else f"differential privacy of every sample: ε = {summary.epsilon:.3g}\n"
-    _print(table, f"{private}everything is in {summary.folder}: look at {page}")
+    little = _little_said({(summary.split, summary.method): [RunFolder.read(summary.folder)]})
+    _print(table, f"{little}{private}everything is in {summary.folder}: look at {page}")
 
 
 def print_choice(choice: Choice, as_json: bool, page: Path) -> None:
@@ -87,14 +95,22 @@ def print_choice(choice: Choice, as_json: bool, page: Path) -> None:
 
 def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) -> None:
     """The table of a comparison."""
+    from fedtct.runs.compare import by_method_and_split
+    from fedtct.runs.folder import RunFolder
+    from fedtct.runs.plan import Plan
+    from fedtct.runs.summary import mean_rmse
+
     if as_json:
         print_json({"folder": str(folder), "table": [line.as_dict() for line in lines]})
         return
+    groups = by_method_and_split({name: RunFolder.read(folder / name) for name in Plan.read(folder).runs})
     unit, show = _measure(lines[0].regression)
     title = RATED_ON[lines[0].rated_on] + unit
     title += ", mean ± std" if any(line.seeds > 1 for line in lines) else ""
     held_out = [f"held-out{unit}"] if any(line.held_out is not None for line in lines) else []
-    table = _table("split", "method", title, *held_out, _worst_silo(lines[0]), "rounds", "MB a silo", "seconds")
+    error = [f"{RATED_ON[lines[0].rated_on]} RMSE"] if lines[0].regression else []
+    more = (*held_out, _worst_silo(lines[0]), *error)
+    table = _table("split", "method", title, *more, "rounds", "MB a silo", "seconds")
     for before, line in zip([None, *lines], lines, strict=False):
         if before and before.split != line.split:
             table.add_section()
@@ -105,16 +121,43 @@ def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) 
             show(line.rating) + spread,
             *(show(line.held_out) for _ in held_out),
             show(line.worst_silo),
+            *(_error(mean_rmse(groups[line.split, line.method], line.rated_on)) for _ in error),
             line.rounds,
             f"{line.megabytes:,.1f}",
             f"{line.seconds:,.1f}",
         )
-    _print(table, f"everything is in {folder}, with a folder a run: look at {page}")
+    _print(table, f"{_little_said(groups)}everything is in {folder}, with a folder a run: look at {page}")
 
 
 def _measure(regression: bool) -> tuple[str, Callable[[float | None], str]]:
     """What is added to a column's title, and how its numbers are written: shares of a hundred, or R²."""
     return (" R²", lambda value: "-" if value is None else f"{value:.3f}") if regression else ("", percent)
+
+
+def _error(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
+
+
+def _little_said(groups: Mapping[tuple[str, str], Sequence[RunFolder]]) -> str:
+    """What to look at where one class is so common that accuracy says little: a line a split, or none."""
+    from fedtct.runs.summary import CommonClass
+
+    several, splits = len(groups) > 1, {split for split, _ in groups}
+    found: dict[str, dict[str, CommonClass]] = {}
+    for (split, method), runs in groups.items():
+        if common := CommonClass.of(runs):
+            found.setdefault(split, {})[f"{method} " if several else ""] = common
+    text = ""
+    for split, by_method in found.items():
+        first = next(iter(by_method.values()))
+        text += f"{split}: " if len(splits) > 1 else ""
+        if first.balanced is None:
+            text += f"all samples that this is rated on are '{first.name}': it says nothing about other classes\n"
+            continue
+        balanced = ", ".join(f"{name}{percent(common.balanced)}" for name, common in by_method.items())
+        text += f"always '{first.name}' would have {percent(first.share)}: accuracy says little. "
+        text += f"Balanced accuracy, the mean over classes: {balanced}\n"
+    return text
 
 
 def _worst_silo(rated: Summary | Line) -> str:

@@ -13,12 +13,16 @@ from fedtct.data.tables import LARGEST, as_table, is_table
 from fedtct.errors import FedtctError
 
 MANY_WHOLE = 20  # different whole numbers that a table's target may have and surely be classes
+FEW_WHOLE = 10  # different real numbers, all of them whole: pandas writes classes so where some were missing
+CHANNELS = (1, 3, 4)  # that images have: grey, colours, and how opaque they are
 UNEVEN = 100  # times: the largest feature to the typical one, or to one
 Inputs = Any  # a tensor, or a table (pandas.DataFrame)
 
 
 def as_samples(x: Any, y: Any, whose: str) -> tuple[Inputs, Any]:
     """Samples as a tensor or a table; labels (int64), numbers (float64) or names, one for each."""
+    # Of a table with a plain array: so come files and estimators, which know their task and have said what they took.
+    task_is_known = is_table(x) and isinstance(y, np.ndarray | Tensor)
     x, y = as_inputs(x, whose), as_answers(y, whose)
     if len(y) == 0:
         raise FedtctError(f"{whose} is empty: a silo needs at least one sample")
@@ -26,6 +30,9 @@ def as_samples(x: Any, y: Any, whose: str) -> tuple[Inputs, Any]:
         raise FedtctError(
             f"{whose}: x has shape {tuple(x.shape)} for {len(y)} labels; it needs a row a label, and something in it"
         )
+    _warn_of_channels(x)
+    if not task_is_known:
+        _warn_of_whole_numbers(y)
     return x, y
 
 
@@ -68,6 +75,34 @@ def as_answers(y: Any, whose: str) -> Any:
             data=f"; the least is {int(y.min())}",
         )
     return y
+
+
+def _warn_of_channels(x: Inputs) -> None:
+    """Say that images are taken as channels, height and width, where they seem to have their channels last."""
+    if not isinstance(x, Tensor) or x.dtype == torch.int64 or x.ndim != 4:
+        return
+    first, middle, last = x.shape[1:]
+    # What is square at its end is many channels of few pixels, as convolutions give them.
+    if last in CHANNELS and last != middle and first not in CHANNELS:
+        warnings.warn(
+            f"samples of shape {(first, middle, last)} are taken as channels, height and width: if they are images "
+            "whose channels come last, transpose them to (N, C, H, W), in Python with x.transpose(0, 3, 1, 2) or, a "
+            "tensor, x.permute(0, 3, 1, 2)",
+            stacklevel=2,
+        )
+
+
+def _warn_of_whole_numbers(y: Any) -> None:
+    """Say that a few whole numbers, written as real ones, make a regression; classes occur more than once."""
+    if not isinstance(y, Tensor) or not y.is_floating_point():
+        return
+    different = y.unique()
+    if len(different) <= FEW_WHOLE and len(different) < len(y) and bool((different == different.round()).all()):
+        warnings.warn(
+            "y holds a few whole numbers written as real ones, as 1.0 is, and they are taken as quantities: if they "
+            "are classes, give them as whole numbers (in Python y.astype(int); for files task = classification)",
+            stacklevel=2,
+        )
 
 
 def warn_of_scales(x: Inputs) -> None:

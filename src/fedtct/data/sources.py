@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedtct.data.image_files import holds_images, read_images
-from fedtct.data.samples import MANY_WHOLE
+from fedtct.data.samples import FEW_WHOLE, MANY_WHOLE
 from fedtct.data.table_files import as_written, read_table
 from fedtct.data.tables import from_matrix, refuse_numbers, refuse_slips
 from fedtct.errors import FedtctError, listing
@@ -25,7 +25,6 @@ TABLES = (".csv", ".parquet")
 TASKS = ("auto", "classification", "regression")
 READING = ("target", "task", "image_size", "texts", "ignore")  # the settings that say how files are read
 MANY_CLASSES = 100
-FEW_WHOLE = 10  # different real numbers, all of them whole: pandas writes classes so where some were missing
 
 
 def silo_paths(folder: Path) -> dict[str, Path]:

@@ -7,10 +7,11 @@ is a column for each category, a missing value counts as the mean and has a colu
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_CATEGORIES = 500
-MANY_TEXTS = 20  # different ones, in more than half of the rows: they may be names or numbers of people
+MANY_NUMBERS = 20  # different ones among texts: these are no codes
 FEW_ODD = 0.1  # of a column's values: texts among so many numbers are marks of missing values, or slips
 LARGEST = 1e100  # beyond, squares overflow
 COMMA_NUMBER = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
@@ -93,9 +94,11 @@ def refuse_slips(values: Sequence[Any], whose: str) -> None:
         return
     refuse_numbers(values, whose)
     others = [value for value in values if _as_number(value) is None]
-    written_otherwise = [value for value in others if ANY_NUMBER.fullmatch(value) or GROUPED.fullmatch(value)]
-    few = len(others) - len(written_otherwise) <= FEW_ODD * len(values)
-    if odd := sorted(set(others)) if written_otherwise and few else _odd_ones(values):
+    none = [value for value in others if not ANY_NUMBER.fullmatch(value) and not GROUPED.fullmatch(value)]
+    written_otherwise = len(others) - len(none)
+    if none and written_otherwise > len(values) / 2:  # as 12,5 is between semicolons: these few kept it from being read
+        others = none
+    if odd := sorted(set(others)) if written_otherwise and len(none) <= FEW_ODD * len(values) else odd_ones(values):
         raise FedtctError(
             f"{whose} holds numbers, but not in {len(others)} of {len(values)} rows: write "
             "numbers as 1234.5 and leave what is missing empty; if these are codes, list the column in texts",
@@ -152,21 +155,7 @@ class Facts:
             texts = [value for value in values if value is not None]
             kind, categories = TEXT if texts else EMPTY, tuple(sorted(set(texts)))
             refuse_numbers(categories, f"{whose}: column '{name}'")
-            if odd := _odd_ones(texts):
-                warnings.warn(
-                    f"{whose}: column '{name}' holds numbers but for {listing(odd)}, and so all of it is taken as "
-                    "texts, each a category: leave what is missing empty, or mend it",
-                    stacklevel=2,
-                )
-            facts = cls(name, kind, len(texts), len(values) - len(texts), categories=categories).checked(whose)
-            if len(categories) > max(MANY_TEXTS, len(texts) / 2):
-                warnings.warn(
-                    f"{whose}: column '{name}' has {len(categories)} different texts in {len(texts)} training rows; "
-                    "whoever asks the silos, every other silo and whoever gets the model is told each of them: "
-                    "ignore names, numbers of people, dates and notes",
-                    stacklevel=2,
-                )
-            return facts
+            return cls(name, kind, len(texts), len(values) - len(texts), categories=categories)
         there = values[~np.isnan(values)]
         if not len(there):
             return cls(name, EMPTY, 0, len(values))
@@ -187,6 +176,11 @@ class Facts:
             sum(part.m2 + part.present * (part.mean - mean) ** 2 for part in parts),
             tuple(sorted({category for part in parts for category in part.categories})),
         )
+
+    @property
+    def std(self) -> float:
+        """The standard deviation of numbers."""
+        return math.sqrt(self.m2 / max(1, self.present))
 
     @property
     def varies(self) -> bool:
@@ -219,9 +213,8 @@ class Column:
         """The code of a column with these facts."""
         if facts.kind == TEXT:
             return cls(facts.name, categories=facts.categories, missing=facts.missing > 0)
-        std = (facts.m2 / max(1, facts.present)) ** 0.5
-        constant = std <= 1e-12 * abs(facts.mean)
-        return cls(facts.name, facts.mean, 0.0 if constant else 1 / std, missing=facts.missing > 0)
+        constant = facts.std <= 1e-12 * abs(facts.mean)
+        return cls(facts.name, facts.mean, 0.0 if constant else 1 / facts.std, missing=facts.missing > 0)
 
     @property
     def width(self) -> int:
@@ -243,9 +236,20 @@ class Column:
             gone = np.array([value is None for value in values], bool)
             for place, category in enumerate(self.categories):
                 result[:, place] = values == category
+            self._warn_of_others(values, whose)
         if self.missing:
             result[:, -1] = gone
         return result
+
+    def _warn_of_others(self, values: NDArray[Any], whose: str) -> None:
+        """Say that there are texts that the model knows nothing of."""
+        known = {None, *(self.categories or ())}
+        if others := [value for value in values if value not in known]:
+            warnings.warn(
+                f"{whose}: column '{self.name}' holds {listing(sorted(set(others)))} in {len(others)} of {len(values)} "
+                "rows, which no silo had in training: they count as none of its categories",
+                stacklevel=2,
+            )
 
     def _text(self, value: float | str) -> str:
         """The category that is meant: the one that is written so or, by a number, the only one that reads so, as 01."""
@@ -261,11 +265,11 @@ class Column:
         return {number: category for number, category in numbers if number is not None and count[number] == 1}
 
 
-def _odd_ones(texts: Sequence[str]) -> list[str]:
+def odd_ones(texts: Sequence[str]) -> list[str]:
     """The few texts of a column that would else be one of numbers; none if there are many, or few different numbers."""
     odd = [text for text in texts if _as_number(text) is None]
     numbers = len(set(texts) - set(odd))
-    return sorted(set(odd)) if numbers > MANY_TEXTS and len(odd) <= FEW_ODD * len(texts) else []
+    return sorted(set(odd)) if numbers > MANY_NUMBERS and len(odd) <= FEW_ODD * len(texts) else []
 
 
 def _as_number(text: str) -> float | None:
@@ -326,36 +330,3 @@ class TableCode:
             texts = told["categories"] is not None
             columns.append(Column(**told | {"categories": tuple(told["categories"]) if texts else None}))
         return cls(tuple(columns))
-
-
-def describe_table(table: pd.DataFrame, whose: str) -> list[dict[str, Any]]:
-    """What a silo tells about its table, as plain values."""
-    return [asdict(Facts.of(str(name), column.to_numpy(), whose)) for name, column in table.items()]
-
-
-def agree_on_table(told: Mapping[str, list[dict[str, Any]]]) -> TableCode:
-    """One code for everybody from what each silo tells, by name; refused if their columns differ, or none varies."""
-    silos = {silo: {c["name"]: Facts(**c) for c in columns} for silo, columns in told.items()}
-    first, *others = silos
-    for silo in others:
-        for one, other in ((first, silo), (silo, first)):
-            if lacking := [name for name in silos[one] if name not in silos[other]]:
-                raise FedtctError(
-                    f"{other} has no column '{lacking[0]}', which {one} has: "
-                    "silos need the same columns; add it, or list it in ignore"
-                )
-    orders = {tuple(columns) for columns in silos.values()}
-    names = next(iter(orders)) if len(orders) == 1 else sorted(silos[first])
-    for name in names:
-        holders = {kind: [s for s, columns in silos.items() if columns[name].kind == kind] for kind in (NUMBER, TEXT)}
-        if all(holders.values()):
-            kinds = " and ".join(f"{kind} in {listing(several)}" for kind, several in holders.items())
-            todo = "mend what is no number or, if these are codes, list it in texts in all (in Python: astype(str))"
-            raise FedtctError(f"column '{name}' holds {kinds}: it must be of one kind in all silos; {todo}")
-    merged = [Facts.merge([columns[name] for columns in silos.values()]) for name in names]
-    if not any(facts.varies for facts in merged):
-        raise FedtctError(
-            f"no column varies: each of {listing(names)} is the same, or empty, in all rows of all silos. "
-            "There is nothing to learn from."
-        )
-    return TableCode(tuple(Column.of(facts.checked("all silos together")) for facts in merged))

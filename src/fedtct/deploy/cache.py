@@ -18,10 +18,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fedtct.errors import FedtctError
-from fedtct.files import replacing
+from fedtct.files import replacing, write_text
 from fedtct.training import Memory
 
 FEATURES, FROZEN, CHECKSUM = "features.safetensors", "frozen.safetensors", "checksum"
+DATA = "data-fingerprint"
 KEEP_SECONDS = 30 * 24 * 3600.0  # for a run whose end a silo never heard of
 
 
@@ -69,6 +70,15 @@ class RunCache:
     def keep_frozen(self, tensors: Mapping[str, Tensor]) -> None:
         """Put these in the place of those before."""
         self._write(self.folder / FROZEN, tensors, {})
+
+    def data_changed(self, fingerprint: str) -> bool:
+        """Whether the silo's data is not what it was when it was first asked about it."""
+        file = self.folder / DATA
+        if file.is_file():
+            return file.read_text(encoding="utf-8") != fingerprint
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_text(file, fingerprint)
+        return False
 
     def forget(self) -> None:
         """The run is over."""

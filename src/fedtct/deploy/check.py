@@ -11,7 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+
 from fedtct.deploy.keys import split_address
+from fedtct.deploy.privacy_budget import Budget
 from fedtct.deploy.processes import environment, free_port, stop, supernode
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError, listing
@@ -30,6 +33,8 @@ def check_silo(file: Path) -> Iterator[Finding]:
     """All findings about a silo, in order."""
     silo = SiloConfig.read(file)
     yield _data(silo)
+    if budget := silo.budget():
+        yield _privacy(budget)
     key = _key(silo)
     yield key
     reached = _reach(silo)
@@ -60,6 +65,15 @@ def _data(silo: SiloConfig) -> Finding:
     return Finding(True, f"data: {len(loaded) + held} {samples}{kept}, {learnt}")
 
 
+def _privacy(budget: Budget) -> Finding:
+    try:
+        spent = budget.spent()
+    except FedtctError as error:
+        return Finding(False, f"privacy: {error}")
+    told = f"ε = {budget.epsilon:g} at δ = {budget.delta:g} in all runs together, of which {spent:.3g} is spent"
+    return Finding(spent < budget.epsilon, f"privacy: {told}")
+
+
 def _key(silo: SiloConfig) -> Finding:
     path = silo.path(silo.key)
     if not silo.key or not path.is_file():
@@ -70,6 +84,10 @@ def _key(silo: SiloConfig) -> Finding:
         return Finding(
             False, f"key: {path.name} was made for {path.stem}, and this silo calls itself {silo.name}: mend its name"
         )
+    try:
+        load_ssh_private_key(path.read_bytes(), None)
+    except (ValueError, TypeError, OSError):  # TypeError: it has a password
+        return Finding(False, f"key: {path} is no private key such as `fedtct deploy keys` makes: put that one there")
     return Finding(True, f"key: {path} is there, and only its owner can read it")
 
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,13 +18,17 @@ from torch import Tensor
 import fedtct
 from fedtct.deploy.cache import RunCache
 from fedtct.deploy.local_dp import with_flowers_noise
+from fedtct.deploy.log_lines import say, warnings_said
+from fedtct.deploy.privacy_budget import Budget
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
 from fedtct.federation.local import LocalFederation
 from fedtct.federation.wire import (
+    CHANGED,
     ERROR,
     FORGET,
     FORGOT,
+    OTHER_DATA,
     OWN_MODEL,
     PREPARATION,
     REMEMBERED,
@@ -54,7 +59,11 @@ class Seat:
     cache: Path
     cache_bytes: int
     device: str = "auto"
+    precision: str = "auto"
     secret: str = ""  # that noise is drawn with
+    budget: Budget | None = None  # without one the server says how private replies are
+    fingerprint: Callable[[], str] = str  # of its data, if it lies in files
+    say: Callable[[str], None] = log.info  # for whoever looks after it
 
 
 class Unprepared(Exception):
@@ -81,31 +90,46 @@ def client_app(seat_of: Callable[[Context], Seat]) -> ClientApp:
 def deployed_silo(context: Context) -> Seat:
     """The silo that this SuperNode was started for, as its silo.toml tells."""
     silo = SiloConfig.read(str(context.node_config["silo"]))
-    return Seat(silo.name, silo.load, silo.path(silo.cache), int(silo.cache_gb * 1e9), silo.device, silo.secret())
+    return Seat(
+        silo.name,
+        silo.load,
+        silo.path(silo.cache),
+        int(silo.cache_gb * 1e9),
+        silo.device,
+        silo.precision,
+        silo.secret(),
+        silo.budget(),
+        silo.fingerprint,
+        say,
+    )
 
 
 def reply(message: FlowerMessage, context: Context, seat: Seat) -> Any:
     """The answer to a message, or what went wrong in words; what a stranger's error says stays in the silo's log."""
     own: dict[str, Any] = {SILO: seat.name, VERSION: fedtct.__version__}
-    half = False
+    start, half, about = time.perf_counter(), False, "a question"
     try:
         question, rest = unpack(message.content)
         envelope = unseal(rest)
-        half = envelope.half
+        half, about = envelope.half, f"'{envelope.question}'"
+        if envelope.question in REMEMBERED:
+            about += f" of round {envelope.position + 1}"
         if seat.secret and question.get("noise"):
             envelope = replace(envelope, seat=0)  # a resumed run may deal seats anew: the answer must be the same
-        if envelope.question == "train" and question["noise"]:
-            silo = seat.load()
-            seated = replace(seat, load=lambda: silo)
-            answer = respond(seated, envelope, question | {"noise": 0.0})  # Flower adds it
-            key = silo.noise_key("train", question)
+        if seat.budget:
+            seat.budget.check(envelope.run, envelope.question, question)
+        with warnings_said(seat.say):
+            answer, key = respond(seat, envelope, question)
+        if key and seat.budget:
+            seat.budget.spend(envelope.run, key, question["noise"])
+        if key and envelope.question == "train":
             answer = with_flowers_noise(message, context, answer, question["clip"], question["noise"], key)
-        else:
-            answer = respond(seat, envelope, question)
+        seat.say(f"{seat.name} answered {about} in {time.perf_counter() - start:.1f} s")
     except Unprepared:
         answer, own = {}, own | {UNPREPARED: True}
+        seat.say(f"{seat.name} is to be told first what {about} is about")
     except Exception as error:
-        log.exception("%s could not answer", seat.name)
+        log.exception("%s could not answer %s", seat.name, about)
         answer, own = {}, own | {ERROR: told(error)}
     return pack(answer, own, half)
 
@@ -115,19 +139,22 @@ def told(error: Exception) -> str:
     return error.told if isinstance(error, FedtctError) else f"{type(error).__name__}; the silo's log says more"
 
 
-def respond(seat: Seat, envelope: Envelope, message: Message) -> Message:
-    """Answer with what the cache holds, and keep what the next question will need."""
+def respond(seat: Seat, envelope: Envelope, message: Message) -> tuple[Message, list[int]]:
+    """Answer with what the cache holds, and keep what the next question will need.
+
+    Beside the answer comes what its noise is drawn from, if there is to be any. Flower adds that of training.
+    """
     if not re.fullmatch(r"\w+", envelope.run):  # it names a folder
         raise FedtctError(f"'{envelope.run}' is no name of a run")
     cache = RunCache(seat.cache, envelope.run, seat.cache_bytes)
     question = envelope.question
     if question == FORGET:
         cache.forget()
-        return {}
+        return {}, []
     if kept := _kept_answer(cache, envelope):
-        return kept
-    silo = seat.load()
-    federation = LocalFederation([silo], seat.device)
+        return kept, []
+    federation = LocalFederation([seat.load()], seat.device, precision=seat.precision)
+    (silo,) = federation.silos
     silo.index, silo.secret = envelope.seat, _secret(seat, envelope)
     if envelope.network and question != "describe":  # whether its data fits is for the server to say
         federation.use(_network(json.loads(envelope.network)))
@@ -141,11 +168,16 @@ def respond(seat: Seat, envelope: Envelope, message: Message) -> Message:
         memory = cache.memory(envelope.last).get(stage, {})
         silo.memory = {stage: {k: v.to(federation.device) for k, v in memory.items()}}
         forgot = envelope.last >= 0 and message["correction"] != "none" and not memory
-    (answer,) = federation.deliver(question, message)
+    key = silo.noise_key(question, message) if message.get("noise") else []
+    (answer,) = federation.deliver(question, message | {"noise": 0.0} if question == "train" else message)
     if question == "freeze":
         cache.keep_frozen({name: value for name, value in message.items() if isinstance(value, Tensor)})
     _keep(silo, cache, envelope, answer)
-    return answer | {FORGOT: True} if forgot else answer
+    changed = question == "describe" and cache.data_changed(seat.fingerprint())
+    if changed:
+        seat.say(OTHER_DATA)
+    notes = {FORGOT: True} if forgot else {CHANGED: True} if changed else {}
+    return answer | notes, key
 
 
 def _network(record: dict[str, Any]) -> NetworkSpec:

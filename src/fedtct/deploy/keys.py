@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedtct.errors import FedtctError
 from fedtct.files import replacing
-from fedtct.runs.config import HOLDOUT
+from fedtct.runs.config import DELTA, HOLDOUT
 
 CA_DAYS, SERVER_DAYS = 5 * 365, 398
 THIS_MACHINE = "127.0.0.1:8000"
@@ -37,7 +37,10 @@ key = {key}
 # holdout = {holdout}       # share of samples kept out of training, from which this silo's scores come
 # classes = []        # for image folders: those there may be; silos agree on all they have
 # image_size = []     # for image folders: [height, width] that images are scaled to
+# epsilon = 0         # differential privacy that this silo insists on, in all runs together
+# delta = {delta}
 # device = "auto"     # or "cpu", "cuda"
+# precision = "auto"  # of networks: "fp32", "bf16", or "auto" for bf16 on a GPU
 # cache_gb = 50       # what this silo may keep on disk while a run goes on
 """
 
@@ -147,7 +150,7 @@ def _make_silo(folder: Path, name: str, server: str) -> list[Path]:
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-    told = {"name": name, "server": server, "key": f"{name}.key", "holdout": HOLDOUT}
+    told = {"name": name, "server": server, "key": f"{name}.key", "holdout": HOLDOUT, "delta": DELTA}
     text = SILO_TOML.format(**{setting: json.dumps(value) for setting, value in told.items()})
     return [
         _write(folder / name / "ca.crt", (folder / "ca.crt").read_bytes(), PUBLIC),

@@ -1,6 +1,10 @@
 """How a run goes, as lines of the server's log: its app writes them, the command that follows the run reads them."""
 
 import json
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from fedtct.files import strict
 from fedtct.history import Row, as_plain
@@ -12,6 +16,21 @@ SAYS, EVENT = "fedtct: ", "fedtct> "
 def say(text: str) -> None:
     """A line for people, whatever is in it: silos have a say in it, and must not write lines of the server's."""
     print(SAYS + " ".join(text.splitlines()), flush=True)
+
+
+@contextmanager
+def warnings_said(say: Callable[[str], None]) -> Iterator[None]:
+    """What is warned of is said, once: Python would write it where nobody looks."""
+    said = set()
+
+    def show(message: Warning | str, *where: Any, **more: Any) -> None:
+        if (text := str(message)) not in said:
+            said.add(text)
+            say(f"warning: {text}")
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 class Speaker(Watcher):

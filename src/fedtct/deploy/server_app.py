@@ -13,7 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from fedtct.classifier import Fit
 from fedtct.data.sources import read_samples, reading
-from fedtct.deploy.log_lines import Speaker, say
+from fedtct.deploy.log_lines import Speaker, say, warnings_said
 from fedtct.deploy.patience import pull_sooner
 from fedtct.deploy.registration import whose_keys
 from fedtct.errors import FedtctError, check_not_negative
@@ -32,7 +32,7 @@ from fedtct.runs.toml import parse_toml
 from fedtct.runs.watcher import Watcher
 from fedtct.tasks import Regression
 
-OF_SILOS = ("data", "holdout")  # settings of `fedtct run` that each silo has in its silo.toml
+OF_SILOS = ("data", "holdout", "precision")  # settings of `fedtct run` that each silo has in its silo.toml
 KEY, SILOS = "flower-run", "silos.jsonl"
 
 
@@ -154,8 +154,9 @@ def server_app(settings: Path) -> ServerApp:
         overrides = {key: value for key, value in context.run_config.items() if value != ""}
         resume = str(overrides.pop("resume", ""))
         try:
-            config, server = read_run(settings, overrides, resume)
-            serve(grid, config, server, resume, whose_keys())
+            with warnings_said(say):
+                config, server = read_run(settings, overrides, resume)
+                serve(grid, config, server, resume, whose_keys())
         except FedtctError as error:
             say(f"stopped: {error}")
             raise
@@ -178,7 +179,8 @@ def serve(
     config = folder.config
     own_model = config.model if is_function_name(config.model) else ""
     terms, warn = server.terms(config.silos), folder.watcher.warn
-    federation = FlowerFederation(grid, folder.key, terms, folder.note, own_model, warn, keys)
+    plan = {"planned_noise": config.noise, "planned_releases": config.releases} if config.epsilon else None
+    federation = FlowerFederation(grid, folder.key, terms, folder.note, own_model, warn, keys, plan, bool(resume))
     finished = "finished already" if folder.finished else "finished"
     fit = folder.fit() if folder.finished else _fit(federation, folder, server)
     federation.close()  # silos may not have heard of the end of one that had finished, nor may there be a report

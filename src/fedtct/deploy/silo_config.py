@@ -9,11 +9,15 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from fedtct.agreement import check_private
 from fedtct.data.sources import TASKS, read_samples, reading
+from fedtct.deploy.privacy_budget import Budget
 from fedtct.errors import FedtctError, check_positive
-from fedtct.federation import pick_device
+from fedtct.federation import pick_device, pick_precision
+from fedtct.files import fingerprint
 from fedtct.importing import import_function, is_function_name
-from fedtct.runs.config import HOLDOUT
+from fedtct.privacy import check_budget
+from fedtct.runs.config import DELTA, HOLDOUT
 from fedtct.runs.places import check_place
 from fedtct.runs.toml import parse_toml
 from fedtct.silo import Silo
@@ -34,10 +38,13 @@ class SiloConfig:
     image_size: tuple[int, ...] = ()  # height, width that images are scaled to
     texts: tuple[str, ...] = ()  # for tables: columns whose numbers are codes
     ignore: tuple[str, ...] = ()  # for tables: columns to leave out
+    epsilon: float = 0.0  # differential privacy that this silo insists on, in all runs together; 0: what runs say
+    delta: float = DELTA
     server: str = "127.0.0.1:8000"
     ca: str = "ca.crt"
     key: str = ""  # this silo's private key
     device: str = "auto"
+    precision: str = "auto"  # of networks: fp32, bf16, or auto for bf16 on a GPU
     cache: str = "cache"
     cache_gb: float = 50.0
     folder: Path = Path()
@@ -48,6 +55,8 @@ class SiloConfig:
         if self.task not in TASKS:
             raise FedtctError(f"unknown task '{self.task}'. Known: {', '.join(TASKS)}")
         check_positive(cache_gb=self.cache_gb)
+        if self.epsilon:
+            check_budget(self.epsilon, self.delta)
         if self.image_size and (len(self.image_size) != 2 or not all(_is_size(n) for n in self.image_size)):
             raise FedtctError(f"image_size must be [height, width], it is {list(self.image_size)}")
 
@@ -90,14 +99,26 @@ class SiloConfig:
             )
         return secret
 
+    def fingerprint(self) -> str:
+        """Of the data's files; nothing is known of what a function returns."""
+        path = self.path(self.data)
+        return fingerprint(path) if path.exists() else ""
+
+    def budget(self) -> Budget | None:
+        """What this silo lets out about its samples, if it has a limit of its own."""
+        return Budget(self.epsilon, self.delta, self.folder) if self.epsilon else None
+
     def load(self) -> Silo:
         """The silo with its data; refused where it could not work with it."""
-        pick_device(self.device)
+        pick_precision(self.precision, pick_device(self.device))
         for place in (self.folder, self.path(self.cache)):
             check_place(place)
         try:
             x, y = self._samples()
-            return Silo(x, y, holdout=self.holdout, name=self.name)
+            silo = Silo(x, y, holdout=self.holdout, name=self.name)
+            if self.epsilon:
+                check_private(silo.describe({"private": True}))
+            return silo
         except FedtctError:
             raise
         except Exception as error:  # what the silo's own function, or a library, says of the data stays here

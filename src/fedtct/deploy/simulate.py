@@ -82,15 +82,15 @@ def simulate(folder: RunFolder, look: Look | None = None) -> Fit:
 def simulated_silo(context: Context, settings: str, cache: Path) -> Seat:
     """One of the silos that the configuration's data is dealt to."""
     index = int(context.node_config["partition-id"])
-    job, device = _job(settings)
+    job, config = _job(settings)
     silo = job.silos[index]
-    return Seat(f"silo-{index}", lambda: silo, cache / str(index), CACHE_BYTES, device)
+    return Seat(f"silo-{index}", lambda: silo, cache / str(index), CACHE_BYTES, config.device, config.precision)
 
 
 @lru_cache(maxsize=1)  # a process answers for many silos, one after the other
-def _job(settings: str) -> tuple[Job, str]:
+def _job(settings: str) -> tuple[Job, RunConfig]:
     config = RunConfig.of(**tomllib.loads(settings))
-    return prepare(config), config.device
+    return prepare(config), config
 
 
 def gpu_share(config: RunConfig) -> float:

@@ -107,6 +107,11 @@ class Federation(ABC):
     def expect(self, silos: Mapping[str, int]) -> None:  # noqa: B027 (silos of this process are all there)
         """Who took part when the run began, with how many samples: they keep their places, those missing now too."""
 
+    def leave_out(self, reasons: Mapping[str, str]) -> None:
+        """Go on without silos that cannot, for these reasons, where a round may lack some."""
+        told = "; ".join(f"{name} cannot go on with this run: {reason}" for name, reason in reasons.items())
+        raise FedtctError(f"{told}. Give what the run was begun with.")
+
     @abstractmethod
     def use(self, spec: NetworkSpec) -> None:
         """Tell the silos which network they will work with."""

@@ -4,29 +4,35 @@ import math
 from collections.abc import Sequence
 from numbers import Real
 
+import torch
 from torch import Tensor
 
 from fedtct.agreement import LABELS, NAMES, NUMBERS
 from fedtct.federation.descriptions import misdescribed
 from fedtct.silo import Message
+from fedtct.tangent import Normaliser
 from fedtct.tasks import Score
 
-SCORES = ("n", "samples", "correct", "loss")
+SCORES = ("samples", "correct", "loss")
 HELD = "held_"  # before the names of scores on held-out samples
+RATING = (*SCORES, *(HELD + name for name in SCORES))
 HOLDS = {  # what algorithms read of a reply
     "describe": ("n", "held", "shape", "kind", "answers"),
     "train": ("n", "steps", "parameters", "buffers"),
-    "evaluate": SCORES,
+    "evaluate": ("n", *RATING),
     "moments": ("n", "mean", "m2"),
     "normalise": ("n", "largest_eigenvalue"),
     "regress": ("n", "w"),
-    "rate": SCORES,
-    "assess": (*SCORES, *(HELD + name for name in SCORES[1:])),
+    "rate": ("n", *RATING),
+    "assess": ("n", *RATING),
     "sums": ("n", "s", "t", "yy"),
     "calibrate": ("n", "losses"),
 }
+RATES = ("train", "evaluate", "regress", "rate", "assess")  # the first and third where they are asked to
 MAY_DIVERGE = ("loss",)  # a model's that diverged is no number, which is not the silo's fault
-FINITE = ("moments", "sums")  # what is summed up once; training and steps may diverge, which is seen after the round
+FINITE = ("moments", "sums", "calibrate")  # summed up once; training and steps may diverge, seen after the round
+NOT_NEGATIVE = ("m2", "yy", "losses", *SCORES)  # counts, sums of squares and of log-losses
+ROUNDING = 0.01  # by far more than eigenvalues of features in half precision are off by
 DESCRIBES = {  # what a description holds besides, by its kind of samples and of answers
     "table": ("columns",),
     "pixels": ("pixels", "sum", "square_sum"),
@@ -36,40 +42,97 @@ DESCRIBES = {  # what a description holds besides, by its kind of samples and of
 }
 
 
-def flaw(question: str, asked: Message, reply: Message, outputs: int, features: int) -> str:
-    """Why a reply cannot be used; empty if it can. ``outputs`` are the network's, ``features`` those of its map."""
-    if lacking := _first_lacking(question, asked, reply):
-        return f"its reply lacks '{lacking}'"
-    if not isinstance(reply.get("n", 0), int) or reply.get("n", 0) < 0:
-        return f"it says that it has {reply['n']!r} samples"
-    if question == "train" and not (isinstance(reply["steps"], int) and reply["steps"] > 0):
-        return f"it says that it took {reply['steps']!r} steps"
+def flaw(question: str, asked: Message, reply: Message, outputs: int, features: int, samples: int | None = None) -> str:
+    """Why a reply cannot be used; empty if it can. ``outputs`` are the network's, ``features`` those of its map.
+
+    ``samples`` is how many the silo told that it trains on, if that is known: it weighs in averages by what it replies.
+    """
+    return (
+        _lacking(question, asked, reply)
+        or (misdescribed(reply) if question == "describe" else _miscounted(question, reply, samples))
+        or _wrong_numbers(question, reply)
+        or _wrong_arrays(question, asked, reply, outputs, features)
+        or _impossible(question, asked, reply)
+    )
+
+
+def _lacking(question: str, asked: Message, reply: Message) -> str:
+    names = HOLDS.get(question, ())
+    if question == "describe" and not asked.get("private"):
+        names += DESCRIBES.get(str(reply.get("kind")), ()) + DESCRIBES.get(str(reply.get("answers")), ())
+    if question in RATES and (asked.get("evaluate") or "samples" in reply):
+        names += RATING
+    return next((f"its reply lacks '{name}'" for name in names if name not in reply), "")
+
+
+def _miscounted(question: str, reply: Message, samples: int | None) -> str:
+    n, steps = reply.get("n", samples or 1), reply.get("steps", 1)
+    judged = question == "calibrate"  # n is of held-out samples then, which need not be
+    if type(n) is not int or n < (0 if judged else 1):
+        return f"it says that it has {n!r} samples"
+    if not judged and samples not in (None, n):
+        return f"it says that it has {n!r} samples, but it told of {samples}: they must stay the same during a run"
+    if question == "train" and (type(steps) is not int or steps < 1):
+        return f"it says that it took {steps!r} steps"
+    return ""
+
+
+def _wrong_numbers(question: str, reply: Message) -> str:
     for name in _numbers(question, reply):
-        may_diverge = name.removeprefix(HELD) in MAY_DIVERGE
-        if not isinstance(reply[name], Real) or not (may_diverge or math.isfinite(reply[name])):
-            return f"its '{name}' is {reply[name]!r}, no number"
+        value, kind = reply[name], name.removeprefix(HELD)
+        if not isinstance(value, Real) or not (kind in MAY_DIVERGE or math.isfinite(value)):
+            return f"its '{name}' is {value!r}, no number"
+        if kind in NOT_NEGATIVE and value < 0:
+            return f"its '{name}' is negative"
+    return ""
+
+
+def _wrong_arrays(question: str, asked: Message, reply: Message, outputs: int, features: int) -> str:
     for name, shape in _shapes(question, asked, reply, outputs, features).items():
         found = reply[name]
-        if not isinstance(found, Tensor) or not (found.is_floating_point() or question == "assess"):  # which counts
+        counts = question == "assess" and isinstance(found, Tensor) and not found.is_complex()
+        if not isinstance(found, Tensor) or not (found.is_floating_point() or counts):
             return f"its '{name}' is no array of real numbers"
         if tuple(found.shape) != shape:
             return f"its '{name}' has shape {tuple(found.shape)}, not {shape}"
         if question in FINITE and not bool(found.isfinite().all()):
             return f"its '{name}' is not finite"
-    return misdescribed(reply) if question == "describe" else ""
+        if name.removeprefix(HELD) in NOT_NEGATIVE and bool((found < 0).any()):
+            return f"its '{name}' is negative"
+    return ""
 
 
-def _first_lacking(question: str, asked: Message, reply: Message) -> str:
-    names = HOLDS.get(question, ())
-    if question == "describe" and not asked.get("private"):
-        names += DESCRIBES.get(str(reply.get("kind")), ()) + DESCRIBES.get(str(reply.get("answers")), ())
-    return next((name for name in names if name not in reply), "")
+def _impossible(question: str, asked: Message, reply: Message) -> str:
+    """What does not fit together, though each is of the right form."""
+    if question == "normalise":
+        # With the column of ones λmax is at least 1. It is at most the mean square of a row, all of whose other
+        # features are cut off at the limit: those of a silo that came after the normaliser was made, too.
+        normaliser = Normaliser.among(asked)
+        most = 1 + len(normaliser.mean) * float(normaliser.limit) ** 2
+        if not 1 - ROUNDING <= (found := reply["largest_eigenvalue"]) <= (1 + ROUNDING) * most:
+            return f"its 'largest_eigenvalue' is {found!r}, which cannot be: it is from 1 to {most:.3g}"
+    if question == "sums" and reply["s"][0] != reply["n"]:  # noise leaves it as it is
+        return "its 's' is of another number of samples"
+    if question in RATES and "samples" in reply:
+        return _misrated(reply, 0 if question == "assess" and not asked["train"] else reply["n"])
+    return ""
+
+
+def _misrated(reply: Message, samples: int) -> str:
+    """Of one model there are plain scores, of several arrays. How many samples a silo holds out is not looked at."""
+    for which in ("", HELD):
+        rated, correct = (torch.as_tensor(reply[which + name]) for name in ("samples", "correct"))
+        if not which and bool((rated != samples).any()):
+            return "its 'samples' is of another number of samples"
+        if bool((correct > rated).any()):
+            return f"its '{which}correct' is more than its '{which}samples'"
+    return ""
 
 
 def _numbers(question: str, reply: Message) -> Sequence[str]:
     """Names of the plain numbers in a reply; several models at once are assessed by arrays."""
     match question:
-        case "train" | "evaluate" | "regress" | "rate":  # training may tell scores, too
+        case "train" | "evaluate" | "regress" | "rate":
             return [name for name in reply if name.removeprefix(HELD) in Score._fields]
         case "normalise":
             return ["largest_eigenvalue"]

@@ -32,17 +32,25 @@ class Exchange:
     replies: dict[str, Message] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     stated: dict[str, str] = field(default_factory=dict)  # of the failures, those that a silo itself tells of
-    unprepared: list[int] = field(default_factory=list)
+    unprepared: list[int] = field(default_factory=list)  # nodes to be told of what the question is about, first
     forgot: set[str] = field(default_factory=set)  # of those that replied, who began from nothing and should not have
     down: dict[str, int] = field(default_factory=dict)
     up: dict[str, int] = field(default_factory=dict)
 
     def then(self, later: "Exchange") -> "Exchange":
-        """Both together; a silo that answered has not failed."""
+        """Both together; a silo that answered has not failed.
+
+        Nobody is unprepared in what comes of it: whoever was, was told and asked again, and answered or failed.
+        """
         replies = self.replies | later.replies
-        failures = {k: v for k, v in (self.failures | later.failures).items() if k not in replies}
-        down, up = _add(self.down, later.down), _add(self.up, later.up)
-        return Exchange(replies, failures, self.stated | later.stated, [], self.forgot | later.forgot, down, up)
+        return Exchange(
+            replies=replies,
+            failures={k: v for k, v in (self.failures | later.failures).items() if k not in replies},
+            stated=self.stated | later.stated,
+            forgot=self.forgot | later.forgot,
+            down=_add(self.down, later.down),
+            up=_add(self.up, later.up),
+        )
 
     def without_replies(self) -> "Exchange":
         """What it cost, and who failed: the answers themselves are not of interest."""

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 from torch import Tensor
 
 import fedtct
-from fedtct.agreement import misfit
+from fedtct.agreement import misfit, novelties
 from fedtct.errors import FedtctError
 from fedtct.federation.base import Cost, Federation, Replies
 from fedtct.federation.checks import flaw
@@ -18,9 +18,11 @@ from fedtct.federation.exchange import Exchange, Terms
 from fedtct.federation.roster import Roster
 from fedtct.federation.sizes import sent_bytes
 from fedtct.federation.wire import (
+    CHANGED,
     ERROR,
     FORGET,
     FORGOT,
+    OTHER_DATA,
     PREPARATION,
     REMEMBERED,
     SILO,
@@ -62,10 +64,13 @@ class FlowerFederation(Federation):
         own_model: str = "",
         warn: Callable[[str], None] = lambda text: None,
         keys: Mapping[int, str] | None = None,
+        plan: Message | None = None,
+        resumed: bool = False,
     ) -> None:
         self.grid, self.run, self.terms, self.note, self.own_model = grid, run, terms, note, own_model
-        self.warn = warn
+        self.warn, self.resumed = warn, resumed
         self.roster = Roster(keys)
+        self._plan = plan or {}  # what a run will spend of silos' privacy: they refuse before it begins
         self._describe: Message = {}  # how silos are asked what they hold
         self._spec: NetworkSpec | None = None
         self._network = ""
@@ -75,6 +80,7 @@ class FlowerFederation(Federation):
         self._since = 0  # what silos remember of rounds before this one no longer holds
         self._counted: dict[str, int] = {}  # the last round that a silo took part in
         self._answered: set[str] = set()  # who did, when last asked
+        self._unfit: dict[str, str] = {}  # who came since and cannot take part, and why
         self._told: set[str] = set()  # what was warned of since
 
     def __len__(self) -> int:
@@ -84,6 +90,14 @@ class FlowerFederation(Federation):
         """Those who began the run keep their seats."""
         self.roster.samples = dict(silos) | self.roster.samples
         self.roster.seat(self.roster.seats, {name: seat for seat, name in enumerate(silos)})
+
+    def leave_out(self, reasons: Mapping[str, str]) -> None:
+        """As in any round of a run, the others go on if they are enough."""
+        if len(self.roster.seats) - len(reasons) < self.terms.min_silos:
+            super().leave_out(reasons)
+        for name, reason in reasons.items():
+            self._tell(f"{name} cannot go on with this run: {reason}")
+            self.roster.refuse(name, reason)
 
     def use(self, spec: NetworkSpec) -> None:
         """The network goes out with every question: the process that answers knows nothing yet."""
@@ -128,7 +142,7 @@ class FlowerFederation(Federation):
     def _round(self, question: str, message: Message) -> Exchange:
         self._told.clear()
         if question == "describe":
-            self._describe = message
+            self._describe = message | self._plan
             return self._gather()
         if question in PREPARATION:
             before = self._tags["moments"] if question == "normalise" else self._network
@@ -154,8 +168,10 @@ class FlowerFederation(Federation):
             if len(found.replies) < self.terms.silos:
                 self._wait_for(self.terms.silos, found)
         self._record("describe", found, time.monotonic() - start)
-        if found.stated:  # what a silo says about itself now will not change: better stop than train without it
-            raise FedtctError("; ".join(f"{silo}: {reason}" for silo, reason in found.stated.items()))
+        if found.stated and not (self.resumed and len(found.replies) >= self.terms.min_silos):
+            # What a silo says about itself now will not change: better stop than begin without it.
+            named = (f"{silo}: {reason.removeprefix(f'{silo}: ')}" for silo, reason in found.stated.items())
+            raise FedtctError("; ".join(named))
         self._check_count("describe", found)
         self.roster.seat(found.replies, {})
         self._answered = set(found.replies)
@@ -164,6 +180,7 @@ class FlowerFederation(Federation):
     def _nodes(self) -> list[int]:
         """The nodes that are there and known; newcomers are asked what they hold first."""
         self.roster.see(self.grid.get_node_ids())
+        self._unfit = {}
         if strangers := self.roster.strangers():
             arrived = self._exchange("describe", self._describe, strangers)
             spec = self._spec
@@ -171,9 +188,13 @@ class FlowerFederation(Federation):
             for name, reply in arrived.replies.items():
                 if reason := misfit(reply, spec.inputs, spec.task, spec.num_classes):
                     self._fail(arrived, name, "describe", reason)
-                    self.roster.refuse(name)
+                    self.roster.refuse(name, reason)
+                    continue
+                for novelty in novelties(reply, spec.inputs):
+                    self._tell(f"{name}: {novelty}")
             self.roster.seat(arrived.replies.keys() - arrived.failures.keys(), self.roster.seats)
             self._record("describe", arrived, 0.0)
+            self._unfit = arrived.failures
         return self.roster.present()
 
     # Asking
@@ -192,7 +213,7 @@ class FlowerFederation(Federation):
                 enough = max(enough, sum(self.roster.name(node) in self._answered for node in nodes))
             done = done.then(self._ask_prepared(question, message, nodes, enough))
             for name in self.roster.seats.keys() - done.replies.keys() - done.failures.keys():
-                self._fail(done, name, question, "not connected")
+                self._fail(done, name, question, self._unfit.get(name, self.roster.why_absent(name)))
             end = end or time.monotonic() + self.terms.wait
             hopeless = len(self.roster.seats.keys() - done.stated.keys()) < self.terms.min_silos
             if len(done.replies) >= self.terms.min_silos or hopeless or time.monotonic() > end:
@@ -280,6 +301,8 @@ class FlowerFederation(Federation):
         elif reason and self.roster.taken(name, node):
             name = f"{name} ({called})"
         done.down[name], done.up[name] = done.down.pop(called, 0), sent_bytes(reply.content)
+        if own.get(CHANGED):
+            self._tell(f"{name}: {OTHER_DATA}")
         if reason:
             self._fail(done, name, question, reason, stated=True)
         elif own.get(UNPREPARED):
@@ -302,7 +325,8 @@ class FlowerFederation(Federation):
             return str(own.get(ERROR, ""))
         spec = self._spec
         features = min(asked["p"], feature_count(spec)) if spec and "p" in asked else 0
-        if reason := flaw(question, asked, message, spec.num_classes if spec else 0, features):
+        samples = self.roster.samples.get(called)  # as its silo described them last
+        if reason := flaw(question, asked, message, spec.num_classes if spec else 0, features, samples):
             return reason
         return self.roster.introduce(node, name, message["n"]) if question == "describe" else ""
 

@@ -31,15 +31,14 @@ class LocalFederation(Federation):
             raise FedtctError(f"silos must be a list of them, it is a single {type(silos).__name__}")
         if not silos:
             raise FedtctError("there are no silos: give at least one")
-        self.silos = [as_silo(silo, index) for index, silo in enumerate(silos)]
-        if len({id(silo) for silo in self.silos}) < len(self.silos):
-            raise FedtctError("one Silo is given twice: it has one memory. Make a Silo for each place.")
+        given = [as_silo(silo, index) for index, silo in enumerate(silos)]
+        if len({id(silo) for silo in given}) < len(given):
+            raise FedtctError("one Silo is given twice, and its samples would count twice: make a Silo for each place")
         self.device = pick_device(device)
         self._asked_precision = precision
         self.precision = pick_precision(precision, self.device)
         self.trainer: GraphTrainer | None = None
-        for index, silo in enumerate(self.silos):
-            silo.join(index, self.device)
+        self.silos = [silo.seated(index, self.device) for index, silo in enumerate(given)]
 
     def __len__(self) -> int:
         return len(self.silos)

@@ -15,7 +15,7 @@ class Roster:
         self.samples: dict[str, int] = {}
         self._connected: list[int] = []
         self._names: dict[int, str] = {}
-        self._refused: set[int] = set()
+        self._refused: dict[int, tuple[str, str]] = {}  # nodes, with their silos and why
 
     def name(self, node: int) -> str:
         """What a node's silo is called; before that is known, the node."""
@@ -28,7 +28,7 @@ class Roster:
     def see(self, nodes: Iterable[int]) -> None:
         """These nodes are connected. One that was refused and left may try again."""
         self._connected = list(nodes)
-        self._refused &= set(self._connected)
+        self._refused = {node: why for node, why in self._refused.items() if node in self._connected}
 
     def strangers(self) -> list[int]:
         """Connected nodes whose silo is not known."""
@@ -51,11 +51,15 @@ class Roster:
         self.samples[name] = samples
         return ""
 
-    def refuse(self, name: str) -> None:
+    def refuse(self, name: str, reason: str) -> None:
         """A silo cannot take part."""
         nodes = {node for node, other in self._names.items() if other == name}
         self._names = {node: other for node, other in self._names.items() if node not in nodes}
-        self._refused |= nodes
+        self._refused |= dict.fromkeys(nodes, (name, reason))
+
+    def why_absent(self, name: str) -> str:
+        """Why a silo that has a seat is not among those who are asked."""
+        return dict(self._refused.values()).get(name, "not connected")
 
     def seat(self, names: Iterable[str], taken: Mapping[str, int]) -> None:
         """Seats that are taken stay; the others get the next ones by name."""

@@ -18,6 +18,11 @@ ARRAYS, CONFIG, OWN = "arrays", "config", "fedtct."
 SILO, ERROR, UNPREPARED = OWN + "silo", OWN + "error", OWN + "unprepared"
 VERSION = OWN + "version"  # of fedtct, beside the envelope of every question and in every reply
 FORGOT = OWN + "forgot"  # the silo should remember a round and does not: its answer begins from nothing
+CHANGED = OWN + "changed"  # the silo's data is not what it was when the run began
+OTHER_DATA = (
+    "its data is not what it was when the run began: samples that it held out may be trained on now, and make its "
+    "scores too good"
+)
 PREPARATION = ("moments", "normalise")  # questions that leave features in a silo
 TOLD_BEFORE = {"train": ("freeze",)}  # what a question that finds a silo unprepared rests on, if not those
 REMEMBERED = ("train", "regress")  # questions of every round, after which a silo's memory may have changed

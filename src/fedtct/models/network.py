@@ -51,7 +51,6 @@ class Network:
         self.head, self.inputs, self.device = head, inputs, torch.device(device)
         if self.device.type == "cpu":
             keep_freed_memory()
-        self._set_pixel_scale()
         tensors = list(self.module.parameters())
         self.shapes = [p.shape for p in tensors]
         dtypes = {p.dtype for p in tensors}
@@ -60,6 +59,7 @@ class Network:
         self._frozen = [p for p in tensors if not p.requires_grad]  # by whoever made the module
         self.parameters = self.to_memory(_flatten(tensors, self.device))
         self.gradient = torch.zeros_like(self.parameters)
+        self._set_pixel_scale()
         for parameter, w, g in zip(tensors, self.views(self.parameters), self.views(self.gradient), strict=True):
             parameter.data, parameter.grad = w, g
         buffers = [b for b in self.module.buffers() if b.is_floating_point()]
@@ -175,14 +175,14 @@ class Network:
         return piece.view(shape)
 
     def _set_pixel_scale(self) -> None:
-        """(pixel / 255 − mean) / std, as one product and one sum a channel."""
+        """(pixel / 255 − mean) / std, as one product and one sum a channel, in the parameters' precision."""
         self.pixel_scale: Tensor | None = None
         if self.inputs.mean:
             view = (1, -1) + (1,) * (len(self.inputs.shape) - 1)
             mean = torch.tensor(self.inputs.mean, dtype=torch.float64)
             std = torch.tensor(self.inputs.std, dtype=torch.float64)
-            self.pixel_scale = (1 / (255 * std)).float().view(view).to(self.device)
-            self.pixel_shift = (-mean / std).float().view(view).to(self.device)
+            self.pixel_scale = (1 / (255 * std)).view(view).to(self.parameters)
+            self.pixel_shift = (-mean / std).view(view).to(self.parameters)
 
 
 @contextlib.contextmanager

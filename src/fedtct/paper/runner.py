@@ -266,7 +266,7 @@ class Runner:
             assert isinstance(tct, TCT)
             assert isinstance(tct.stage2, IterativeRegression)
             if session is None or problem is None:
-                federation = LocalFederation(job.silos, folder.config.device)
+                federation = LocalFederation(job.silos, folder.config.device, precision=folder.config.precision)
                 federation.on_reply = folder.watcher.reply
                 session = tct.stage1.open(federation, tct.model, job.data.test, folder)
                 recipe = tct.features.recipe(tct.stage1.run(session))

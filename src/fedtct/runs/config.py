@@ -34,6 +34,7 @@ MODEL_OF = {"digits": "mlp", "fashion-mnist": "simple-cnn", "cifar10": "resnet18
 OWN = "own"  # the split of silos that bring their own data
 ELSEWHERE = "elsewhere"  # where the data of silos on other machines is
 HOLDOUT = 0.2  # of silos' own data, here and across machines
+DELTA = 1e-5  # of differential privacy, here and across machines
 OWN_DEFAULTS = {"holdout": HOLDOUT, "stage2": "ridge", "d": 1024}  # for few samples: honest scores, no exact fit
 NOT_IDENTITY = ("data_dir",)  # where the files lie does not change what a run computes
 
@@ -83,10 +84,11 @@ class RunConfig:
     ridge: float | str = setting("gcv", "TCT: ridge strength, gcv or holdout", "X")
     d: int = setting(4096, "TCT: features of ridge [4096; --data: 1024]", "N")
     epsilon: float = setting(0.0, "differential privacy of every sample [0: none]", "E")
-    delta: float = setting(1e-5, "the chance that differential privacy fails", "X")
+    delta: float = setting(DELTA, "the chance that differential privacy fails", "X")
     clip: float = setting(1.0, "the norm that updates of stage 1 are clipped to", "X")
     seed: int = setting(0, "seed of the split, the weights, every draw", "N")
     device: str = setting("auto", "auto, cpu or cuda", "NAME")
+    precision: str = setting("auto", "of networks: fp32, bf16, or auto, bf16 on a GPU", "NAME")
 
     def __post_init__(self) -> None:
         for spec in fields(self):

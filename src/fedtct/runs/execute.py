@@ -1,6 +1,5 @@
 """Run a configuration from its data to its model, in a folder."""
 
-import hashlib
 import warnings
 from collections.abc import Callable
 from functools import lru_cache
@@ -16,7 +15,8 @@ from fedtct.data import Dataset, load_dataset, partition
 from fedtct.data.sources import read_samples, reading, silo_paths
 from fedtct.data.tables import TableCode
 from fedtct.errors import FedtctError, listing
-from fedtct.federation import LocalFederation, pick_device
+from fedtct.federation import LocalFederation, pick_device, pick_precision
+from fedtct.files import files_of, fingerprint
 from fedtct.memory import free_bytes
 from fedtct.models import build_module, build_own
 from fedtct.runs.config import RunConfig
@@ -53,7 +53,7 @@ def execute(folder: RunFolder, look: Look | None = None) -> Fit:
     job = prepare(config, folder.watcher)
     if config.data:
         mark_files(folder)
-    federation = LocalFederation(job.silos, config.device)
+    federation = LocalFederation(job.silos, config.device, precision=config.precision)
     federation.on_reply = folder.watcher.reply
     fit = config.build(job.data.num_classes or None).fit(federation, test=job.data.test, journal=folder)
     if look:
@@ -64,7 +64,7 @@ def execute(folder: RunFolder, look: Look | None = None) -> Fit:
 
 def mark_files(folder: RunFolder) -> None:
     """Take the fingerprints of silos' own files, and say so if the run was begun with others."""
-    folder.files = {name: _fingerprint(path) for name, path in silo_paths(Path(folder.config.data)).items()}
+    folder.files = {name: fingerprint(path) for name, path in silo_paths(Path(folder.config.data)).items()}
     if changed := folder.changed_files():
         warnings.warn(
             f"the files of {listing(changed)} are not those that the run was begun with: it goes on with other data",
@@ -75,13 +75,13 @@ def mark_files(folder: RunFolder) -> None:
 def rehearse(config: RunConfig) -> None:
     """Refuse, without writing anything, what ``execute`` would refuse before its first round."""
     job = prepare(config)
-    federation = LocalFederation(job.silos, config.device)
+    federation = LocalFederation(job.silos, config.device, precision=config.precision)
     config.build(job.data.num_classes or None).open(federation, config.network(), job.data.test, None)
 
 
 def prepare(config: RunConfig, watcher: Watcher | None = None) -> Job:
     """Load the data and deal it, with every check that can be made before training."""
-    pick_device(config.device)
+    pick_precision(config.precision, pick_device(config.device))
     job = own_job(config, watcher or Watcher()) if config.data else dealt_job(config)
     for silo in job.silos:
         if config.needs_holdout and not len(silo.held_y):
@@ -167,24 +167,9 @@ def _read(path: Path, how: tuple[Any, ...], state: Any) -> tuple[Any, Any]:
     return read_samples(path, *how)
 
 
-def _fingerprint(path: Path) -> str:
-    """Of a silo's file, or of all in its folder and their names; it guards against accidents."""
-    found = hashlib.sha256()
-    for file in _files(path):
-        if file.is_file():
-            found.update(f"{file.relative_to(path)}\0{file.stat().st_size}\0".encode())
-            with file.open("rb") as content:
-                found.update(hashlib.file_digest(content, "sha256").digest())
-    return found.hexdigest()[:16]
-
-
 def _state(path: Path) -> tuple[Any, ...]:
     """What changes when somebody changes the files."""
-    return tuple((file.absolute(), (stat := file.stat()).st_mtime_ns, stat.st_size) for file in _files(path))
-
-
-def _files(path: Path) -> list[Path]:
-    return sorted(path.rglob("*")) if path.is_dir() else [path]
+    return tuple((file.absolute(), (stat := file.stat()).st_mtime_ns, stat.st_size) for file in files_of(path))
 
 
 @lru_cache(maxsize=1)  # a comparison runs many configurations on one dataset

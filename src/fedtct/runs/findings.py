@@ -141,7 +141,7 @@ def alone(folder: RunFolder, job: Job, judge: Judge) -> Finding:
     changed = {"method": "fedavg", "rounds": (1,), "patience": 0, "epsilon": 0.0, "trainable": settings["trainable"]}
     stage1 = replace(folder.config, **changed).build(job.data.num_classes or None)
     assert isinstance(stage1, Stage1)
-    federation = LocalFederation(job.silos, folder.config.device)
+    federation = LocalFederation(job.silos, folder.config.device, precision=folder.config.precision)
     session = stage1.open(federation, stage1.model, None, None)
     folder.watcher.begin(ALONE, 1, 0)
     federation.on_reply = folder.watcher.reply

@@ -16,7 +16,7 @@ from fedtct.importing import import_function, is_function_name
 from fedtct.runs.folder import CONFIG, MODEL, RunFolder
 from fedtct.runs.forms import SPLIT
 from fedtct.runs.places import free_file
-from fedtct.runs.summary import SILO_SAMPLES, SiloRatings, Summary, final_row
+from fedtct.runs.summary import SILO_SAMPLES, CommonClass, SiloRatings, Summary, final_row, silos_told
 from fedtct.tasks import Regression
 
 CARD, TARGET = "model_card", "target"
@@ -112,13 +112,19 @@ def _training(run: RunFolder) -> list[str]:
     where = ", ".join(f"{show.format(value)} on {name} samples" for name, value in rated.items() if value is not None)
     where = where or ("none, for training diverged" if last.diverged else "not known, for nobody rated it")
     split = "" if run.config.data else f", split {summary.split}"
-    there = f", {len(last.rated_by)} of them to the end" if 0 < len(last.rated_by) < summary.silos else ""
     megabytes = (summary.bytes_up + summary.bytes_down) / 1e6
     lines = [
         f"- **Method:** {summary.method}, {summary.rounds} rounds, {megabytes:,.1f} MB a silo, seed {summary.seed}",
-        f"- **Data:** {summary.dataset}{split}, {summary.silos} silos{there}",
+        f"- **Data:** {summary.dataset}{split}, {silos_told(run)}",
         f"- **{metric.capitalize() if metric == 'accuracy' else metric}:** {where}",
     ]
+    errors = {name: summary.rmse(of) for of, name in RATED_ON.items()}
+    if known := ", ".join(f"{value:.4g} on {name} samples" for name, value in errors.items() if value is not None):
+        lines += [f"- **RMSE:** {known}, in the units of {run.config.target or 'what is learnt'}"]
+    if common := CommonClass.of([run]):
+        balanced = "not known, for no other class was rated" if common.balanced is None else f"{common.balanced:.1%}"
+        always = f"always '{common.name}' would have an accuracy of {common.share:.1%}"
+        lines += [f"- **Balanced accuracy,** the mean over classes: {balanced}; {always}"]
     if summary.epsilon is not None:
         privacy = f"ε = {summary.epsilon:.3g} at δ = {run.config.delta:g}, of every sample"
         lines += [f"- **Differential privacy:** {privacy}"]

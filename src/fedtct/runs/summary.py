@@ -1,21 +1,27 @@
 """What a finished run amounts to, in a few numbers."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import groupby
+from statistics import fmean
 from typing import Any, NamedTuple
+
+import torch
 
 from fedtct.history import Rated, Row
 from fedtct.privacy import spent_epsilon
 from fedtct.runs.config import RunConfig
+from fedtct.runs.findings import recall
 from fedtct.runs.folder import RunFolder
-from fedtct.runs.forms import SILOS
+from fedtct.runs.forms import CLASSES, SILOS, SPLIT
 
 SILO_SAMPLES = {  # what a silo's rating is on
     "holdout": "what it holds out",
     "test": "test samples, each class as often as the silo has it",
     "own": "its own samples, those it holds out, or trains on if it holds none out",
 }
+COMMON = 0.8  # of what models are rated on: with a class that has so much, accuracy says little
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,7 @@ class Summary(Rated):
     train_r2: float | None = None
     holdout_r2: float | None = None
     worst_silo_r2: float | None = None
+    train_rmse: float | None = None  # in the units of the target
     test_rmse: float | None = None
     holdout_rmse: float | None = None
     worst_silo_on: str = ""  # which samples that is: see SiloRatings
@@ -75,6 +82,11 @@ class Summary(Rated):
             regression=regression,
         )
 
+    def rmse(self, of: str) -> float | None:
+        """A regression's root mean squared error on "train", "test" or "holdout" data, in the units of the target."""
+        found: float | None = getattr(self, f"{of}_rmse")
+        return found
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; those of the other task are left out."""
         other = ("regression", *(("accuracy",) if self.regression else ("r2", "rmse")))
@@ -103,6 +115,51 @@ class SiloRatings(NamedTuple):
     def worst(self) -> float | None:
         """The lowest; R² may be no number."""
         return min((value for value in self.values if value is not None and value == value), default=None)
+
+
+class CommonClass(NamedTuple):
+    """A class that is so common in what models are rated on that accuracy says little."""
+
+    name: str
+    share: float  # the accuracy of always naming it
+    balanced: float | None  # the model's accuracy if classes were equally common; none where no other one is there
+
+    @classmethod
+    def of(cls, runs: Sequence[RunFolder]) -> "CommonClass | None":
+        """The mean of runs that differ in their seed; none where no class is so common, or nobody looked."""
+        if any(final_row(run.history, run.config).diverged for run in runs):
+            return None
+        found = [run.finding(CLASSES) for run in runs]
+        tables = [torch.tensor(classes["confusion"], dtype=torch.float64) for classes in found if classes]
+        if len(tables) < len(found):
+            return None
+        label = int(torch.stack(tables).sum((0, 2)).argmax())
+        share = fmean(float(table[label].sum() / table.sum()) for table in tables)
+        if not share >= COMMON:  # without any samples it is no number
+            return None
+        name = class_names(runs[0], len(tables[0]))[label]
+        return cls(name, share, fmean(recall(table, torch.ones(len(table))) for table in tables) if share < 1 else None)
+
+
+def class_names(run: RunFolder, count: int) -> list[str]:
+    """What so many classes of a run are called, as silos elsewhere agreed on too; numbers where they have no names."""
+    split = run.finding(SPLIT)
+    names: list[str] = split["class_names"] if split else (run.agreement() or {}).get("task", {}).get("names", [])
+    return names if len(names) == count else [str(label) for label in range(count)]
+
+
+def mean_rmse(runs: Sequence[RunFolder], of: str) -> float | None:
+    """The root mean squared error over seeds; none if one has none."""
+    found = [Summary.of(run).rmse(of) for run in runs]
+    numbers = [value for value in found if value is not None and math.isfinite(value)]
+    return fmean(numbers) if len(numbers) == len(found) else None
+
+
+def silos_told(run: RunFolder) -> str:
+    """How many silos a run has, and how many of them were there to its end if not all were."""
+    count, there = run.config.silos, len(final_row(run.history, run.config).rated_by)
+    left = f", {there} of them to the end" if run.finished and 0 < there < count else ""
+    return f"{count} silo{'s' if count > 1 else ''}{left}"
 
 
 def final_row(rows: Sequence[Row], config: RunConfig) -> Row:

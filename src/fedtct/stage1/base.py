@@ -38,11 +38,13 @@ class Stage1(ABC):
       rest, and parameters without requires_grad, are sent to silos once and not in rounds
     - ``init_weights``: a file with a state dict to start from
     - ``head``: the name of the last linear layer, if it is not the last one that the module defines
-    - ``num_classes``: if it is not given, the largest label and one
+    - ``num_classes``: if it is not given, one more than the largest label
     - ``seed``: of the weights, unless an nn.Module brings its own, and of every draw; what a silo holds out is its own,
       the same for every seed
     - ``evaluate_every``: rate the model every so many rounds
     - ``patience``: stop after so many rounds without a better score on held-out samples
+    - ``noise``: for differential privacy, the noise on updates that are clipped to the norm ``clip``, in units of what
+      one sample can change; ``noise_multiplier`` says how much an ε takes
     """
 
     model: Model | None = None

@@ -25,6 +25,9 @@ STRENGTHS = tuple(10.0**k for k in range(-6, 3))  # features have variance one, 
 class Ridge(Stage2):
     """Silos send n, Σz, Σzzᵀ and Σzyᵀ at ``d`` coordinates; the server normalises and solves in float64.
 
+    ``d`` limits the features: of the ``p`` coordinates that TangentFeatures samples, the first ``d`` are used. A ``p``
+    above ``d`` changes nothing, and is not warned of, since the default is 100,000: for more, give a larger ``d``.
+
     The answer does not depend on how the data is dealt, and there is no step size. ``ridge`` is the strength, or how to
     choose it from training data: "gcv" by generalised cross-validation, which costs no message, or "holdout" by the
     accuracy (of numbers the squared error) on what silos hold out, which costs a second round.

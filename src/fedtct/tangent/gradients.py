@@ -68,17 +68,21 @@ class SampledGradients:
         if not len(x):
             return result
         batch = self.prepare(x)
+        compute = partial(_one_by_one, coordinates=self.ascending) if self.method == "auto" else self._compute
         with evaluation_mode(self.model):
             for xs, rows in zip(x.split(batch), result.split(batch), strict=True):
-                self._compute(self.model, xs, rows)
+                compute(self.model, xs, rows)
         return result if self.back is None else result[:, self.back]
 
     @full_precision()
     def prepare(self, x: Tensor) -> int:
-        """Choose how to go about samples like these; how many are computed at a time."""
-        if self.method == "auto" and len(x):
-            reason = why_not_by_layers(self.model, x[:CHECKED], self.ascending)
-            self.method = _general_way(self.model, x[:2], self.ascending) if reason else "layers"
+        """Choose how to go about samples like these; how many are computed at a time.
+
+        On samples that are not finite nothing can be tried: as long as there are no others, the choice is open.
+        """
+        if self.method == "auto" and len(tried := _some_finite(x)):
+            reason = why_not_by_layers(self.model, tried, self.ascending)
+            self.method = _general_way(self.model, tried[:2], self.ascending) if reason else "layers"
             if reason:
                 way = {"func": "go the general way, torch.func, which is slower", "loop": "take a pass a sample"}
                 warnings.warn(f"tangent features {way[self.method]}: {reason}", stacklevel=3)
@@ -91,6 +95,12 @@ class SampledGradients:
         if self.method != "layers":
             return partial(_by_func if self.method == "func" else _one_by_one, coordinates=self.ascending)
         return partial(by_layers, pieces=pieces_of(self.model, self.ascending))
+
+
+def _some_finite(x: Tensor) -> Tensor:
+    """The first samples that hold neither NaN nor infinite values, as many as rules are tried on."""
+    rows = x.unsqueeze(1).flatten(1).isfinite().all(1).nonzero().flatten()
+    return x[rows[:CHECKED]]
 
 
 def why_not_by_layers(model: nn.Module, x: Tensor, coordinates: Tensor) -> str | None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from fedtct.kernels import fastest_convolutions
 from fedtct.tasks import Score, add
 
 BATCH, GPU_BATCH = 500, 5000  # samples that a network rates at a time
@@ -12,6 +13,7 @@ NUMBERS = 2**24  # in them, at most: of large images what a network computes of 
 
 
 @torch.no_grad()
+@fastest_convolutions()
 def evaluate(
     predict: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, score: Callable[[Tensor, Tensor], Score]
 ) -> Score:

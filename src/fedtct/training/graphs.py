@@ -16,6 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from fedtct.kernels import fastest_convolutions
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.training.local_update import Job, batch, batch_loss, draw_epochs, local_update
 from fedtct.training.slices import streams_for
@@ -151,8 +152,7 @@ class _GraphedSilo:
     def _capture(self, job: Job, run: _Run) -> torch.cuda.CUDAGraph:
         graph, window = torch.cuda.CUDAGraph(), self.windows[run.size]
         torch.cuda.synchronize()
-        torch.backends.cudnn.benchmark = True  # the warm-up finds the fastest kernels, once for all replays
-        with _drawing_from(self.draws):
+        with _drawing_from(self.draws), fastest_convolutions():  # which graphs keep
             with torch.cuda.stream(self.stream):
                 for _ in range(WARM_UP_STEPS):
                     self._step(job, window)

@@ -1,16 +1,16 @@
 """The answer, on top: how good each method is in the end, how far from centralized, and what it took."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fedtct.history import rated_on
-from fedtct.report.page.blocks import Block, Note, Rating, Section, Table, TableRow, rating_of
-from fedtct.report.page.tasks import Method, Task, differences, listed
+from fedtct.report.page.blocks import Block, Note, Rating, Section, Table, TableRow, number, rating_of
+from fedtct.report.page.tasks import Method, Task, by_value, differences, listed
 from fedtct.runs.compare import Line
 from fedtct.runs.config import ELSEWHERE
 from fedtct.runs.folder import RunFolder
-from fedtct.runs.summary import SILO_SAMPLES, SiloRatings, Summary, final_row
+from fedtct.runs.summary import SILO_SAMPLES, CommonClass, SiloRatings, Summary, final_row, mean_rmse, silos_told
 
-COLUMNS = ("method", "seeds", "{}", "to centralized", "worst silo", "rounds", "MB a silo", "seconds")
+COLUMNS = ("method", "seeds", "{rating}", "{beside}", "to centralized", "worst silo", "rounds", "MB a silo", "seconds")
 CENTRALIZED = "centralized"  # the bound: data in one place
 Result = tuple[Method, Line]
 
@@ -20,16 +20,26 @@ def section(task: Task) -> Section:
     results = [(method, Line.of(method.counted)) for method in task.methods]
     results.sort(key=_place)
     bound = next((line.rating for method, line in results if line.method == CENTRALIZED and method.over), None)
-    rating = rating_of(task)
+    rating, common = rating_of(task), _common_classes(results)
     several = any(line.seeds > 1 for _, line in results)
-    columns = [column.format(rating.name) for column in COLUMNS if several or column != "seeds"]
+    beside = "RMSE" if task.regression else "balanced accuracy" if common else ""
+    absent = {name for name, there in {"seeds": several, "{beside}": beside}.items() if not there}
+    columns = [column.format(rating=rating.name, beside=beside) for column in COLUMNS if column not in absent]
     rows = []
     for method, line in results:
         seeds = [str(line.seeds)] if several else []
-        rows.append(TableRow([method.label, *seeds, *_cells(method, line, bound, rating)], method))
+        reached, *rest = _cells(method, line, bound, rating)
+        more = [_beside(method, line, common.get(method.label), rating)] if beside else []
+        rows.append(TableRow([method.label, *seeds, reached, *more, *rest], method))
     notes = [_reading(task, rating), _caveats(task)]
     blocks: list[Block] = [Table(columns, rows), *(Note(text) for text in notes if text)]
-    return Section(task.title, blocks, intro=_headline(results, bound, rating))
+    return Section(task.title, blocks, intro=_headline(results, bound, rating) + _little_said(results, common, rating))
+
+
+def _common_classes(results: Sequence[Result]) -> dict[str, CommonClass]:
+    """By method, the class that is so common that its accuracy says little; most data has none."""
+    found = {method.label: CommonClass.of(method.counted) for method, _ in results if method.over}
+    return {label: common for label, common in found.items() if common}
 
 
 def _place(result: Result) -> tuple[bool, bool, float]:
@@ -47,30 +57,60 @@ def _cells(method: Method, line: Line, bound: float | None, rating: Rating) -> l
     return [rating.text(line.rating) + spread, rating.difference(gap), rating.text(line.worst_silo), *spent]
 
 
+def _beside(method: Method, line: Line, common: CommonClass | None, rating: Rating) -> str:
+    """What stands beside the rating: a regression's error, or the accuracy if classes were equally common."""
+    if line.regression:
+        error = mean_rmse(method.counted, line.rated_on) if method.over else None
+        return "–" if error is None else number(error, digits=4)
+    return rating.text(common.balanced if common else None)
+
+
 def _headline(results: Sequence[Result], bound: float | None, rating: Rating) -> str:
     federated = [(method, line) for method, line in results if line.method != CENTRALIZED]
     rated = [(method, line) for method, line in federated if method.over and line.rating is not None]
     if not rated:
         return ""
-    method, best = rated[0]
+    best = rated[0][1]
     assert best.rating is not None
-    text = f"{method.label} reaches {_of(rating, best.rating)}"
+    tied = [method.label for method, line in rated if rating.text(line.rating) == rating.text(best.rating)]
+    reach = {1: "reaches", 2: "both reach"}.get(len(tied), "all reach")
+    text = f"{listed(tied)} {reach} {_of(rating, best.rating)}"
     if best.rated_on == "train":
         text += " on the data that silos train on, not on new samples"
     if len(rated) > 1:
         finished = "" if all(method.over for method, _ in federated) else " that are finished"
         differing = differences([method for method, _ in rated])
         though = f", though they differ in {listed([*differing])}" if differing else ""
-        text += f", the best of the federated methods here{finished}{though}"
+        here = f"the federated methods here{finished}"
+        alike = len(tied) == len(rated)
+        text += (f": by this, {here} are equally good" if alike else f", the best of {here}") + though
     if bound is not None:
         gap = best.rating - bound
         size = rating.plain(abs(gap)) + (" points" if rating.sign else "")
         where = "on a par with" if float(rating.plain(abs(gap))) == 0 else f"{size} {'above' if gap > 0 else 'below'}"
         text += f"; that is {where} training on all data in one place"
-    text += f". It took {best.rounds} rounds and {best.megabytes:,.1f} MB for each silo"
-    if best.worst_silo is not None:
-        text += f"; on what its worst silo has, it reaches {_of(rating, best.worst_silo)}"
-    return f"{text}."
+    return f"{text}." if len(tied) > 1 else f"{text}. {_took(best, rating)}."
+
+
+def _took(best: Line, rating: Rating) -> str:
+    text = f"It took {best.rounds} rounds and {best.megabytes:,.1f} MB for each silo"
+    if best.worst_silo is None:
+        return text
+    return f"{text}; on what its worst silo has, it reaches {_of(rating, best.worst_silo)}"
+
+
+def _little_said(results: Sequence[Result], common: Mapping[str, CommonClass], rating: Rating) -> str:
+    """What to look at where one class is so common that accuracy says little; empty where none is."""
+    shown = [method for method, line in results if method.label in common and line.method != CENTRALIZED]
+    if not shown:
+        return ""
+    named = common[shown[0].label]
+    if named.balanced is None:
+        return f" All samples that this is rated on are “{named.name}”: it says nothing about other classes."
+    values = by_value((rating.text(common[method.label].balanced), method) for method in shown)
+    balanced = listed([f"{value} for {listed(labels)}" for value, labels in values.items()])
+    always = f" Always “{named.name}” would have {rating.text(named.share)}: accuracy says little here."
+    return f"{always} Balanced accuracy, the mean over classes, is {balanced}."
 
 
 def _of(rating: Rating, value: float) -> str:
@@ -87,7 +127,9 @@ def _reading(task: Task, rating: Rating) -> str:
     over = ", mean ± standard deviation over seeds" if any(len(method.counted) > 1 for method in task.methods) else ""
     parts = [f"{rating.name[0].upper()}{rating.name[1:]} is on {where}{over}. A silo’s is on {whose}."]
     if task.regression:
+        units = task.methods[0].config.target or "what is learnt"
         parts.append("R² is 1 where every prediction is right, and 0 for always saying the mean.")
+        parts.append(f"RMSE is the root of the mean squared error, in the units of {units}.")
     stages = max(Summary.of(run).rounds.count("+") for run in runs)
     if stages:
         shared = ", of sharing the features’ statistics," if stages > 1 else ""
@@ -110,6 +152,7 @@ def _caveats(task: Task) -> str:
     ]
     parts = [f"The methods also differ in {'; in '.join(settings)}."] if settings else []
     runs = [run for method in task.methods for run in method.runs]
+    parts += [f"{run.path.name} had {told}." for run in runs if (told := silos_told(run)) not in task.title]
     return " ".join(parts + [f"{run.path.name} {what}" for run in runs if (what := _unusual(run))])
 
 

@@ -21,6 +21,7 @@ SYMBOLS = (  # as many as style.MARKERS
 )
 COLOURS = 7
 QUIET, SCALE, FIELDS = "@quiet", "@scale", "@fields"
+NARROW = 0.9  # accuracies that are all above look like one line on an axis from zero
 PERCENT: Trace = {"tickformat": ".0%", "range": [0, 1.02], "dtick": 0.2}
 NUMBER: Trace = {"tickformat": ".1f", "range": [0, 1.02], "dtick": 0.2}
 
@@ -171,14 +172,14 @@ def rows_height(rows: int, methods: int = 1) -> int:
     return 90 + min(max(rows * max(22, 9 * methods + 6), 120), max(900, 9 * rows))
 
 
-def number(value: float) -> str:
-    """Three digits, and no more zeros than people like to count."""
+def number(value: float, digits: int = 3) -> str:
+    """So many digits, and no more zeros than people like to count."""
     if value and not 1e-4 <= abs(value) < 1e6:
         exponent = floor(log10(abs(value)))
-        digits = f"{value / 10.0**exponent:.3g}"
+        text = f"{value / 10.0**exponent:.{digits}g}"
         raised = str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-        return f"10{raised}" if digits == "1" else f"{digits}·10{raised}"
-    return f"{float(f'{value:.3g}'):,.10g}"
+        return f"10{raised}" if text == "1" else f"{text}·10{raised}"
+    return f"{float(f'{value:.{digits}g}'):,.10g}"
 
 
 @dataclass(frozen=True)
@@ -193,9 +194,14 @@ class Rating:
     sign: str
 
     def axis_for(self, values: Iterable[float | None]) -> Trace:
-        """The axis for these values: from zero, but that R² may be less."""
-        low = max(min([0.0, *(value for value in values if value is not None)]), LOWEST_R2)
-        return self.axis if low == 0 else self.axis | {"range": [low - 0.05, 1.02]}
+        """The axis for these values: from zero, but that R² may be less, and accuracies may all be very high."""
+        low = min((value for value in values if value is not None and value == value), default=0.0)
+        if low < 0:
+            return self.axis | {"range": [max(low, LOWEST_R2) - 0.05, 1.02]}
+        if self.sign and low > NARROW:
+            end = floor(100 * low - 0.5) / 100
+            return self.axis | {"range": [end, 1.02 - 0.02 * end], "dtick": 0.02 if end < 0.95 else 0.01}
+        return self.axis
 
     def text(self, value: float | None) -> str:
         """A value as people read it."""

@@ -20,7 +20,8 @@ from fedtct.report.page.blocks import (
     ticks,
 )
 from fedtct.report.page.tasks import Method, Task
-from fedtct.runs.forms import CLASSES, SPLIT
+from fedtct.runs.forms import CLASSES
+from fedtct.runs.summary import class_names
 
 Confusion = list[list[int]]
 
@@ -30,15 +31,14 @@ def section(task: Task) -> Section | None:
     if task.regression:
         return None
     of_method: dict[str, tuple[Method, list[Confusion]]] = {}
-    tested = True
-    for method, _, found in task.findings(CLASSES):
+    tested, names = True, list[str]()
+    for method, run, found in task.findings(CLASSES):
+        names = names or class_names(run, len(found["confusion"]))
         tested = found.get("tested", True)
         of_method.setdefault(method.label, (method, []))[1].append(found["confusion"])
     if not of_method:
         return Section("Class by class", [Note("Not known: there is no test set, or it was not looked at.")])
     classes = len(next(iter(of_method.values()))[1][0])
-    split = next((found for _, _, found in task.findings(SPLIT)), None)
-    names = split["class_names"] if split else [str(c) for c in range(classes)]
     recognised = Chart(
         "How often each class is recognised",
         [_recalls(method, task, tables, names) for method, tables in of_method.values()],

@@ -1,7 +1,7 @@
 """How the data is dealt: silos × classes, a circle's area is a number of samples."""
 
 from fedtct.history import Finding
-from fedtct.report.page.blocks import Chart, Choice, Note, Section, downwards, ticks
+from fedtct.report.page.blocks import Chart, Choice, Note, Section, Table, TableRow, downwards, ticks
 from fedtct.report.page.tasks import Task
 from fedtct.runs.forms import SPLIT
 
@@ -10,8 +10,7 @@ def section(task: Task) -> Section:
     """One chart a seed: each deals anew."""
     of_seed = {run.config.seed: found for _, run, found in task.findings(SPLIT)}
     if not of_seed:
-        why = "Not known: the run is not over yet, or its silos are elsewhere and do not tell how many samples of what."
-        return Section("Who holds what", [Note(why)])
+        return _as_agreed(task)
     if len({str(found) for found in of_seed.values()}) == 1:  # silos' own data is not dealt
         of_seed = dict([*of_seed.items()][:1])
     charts = {f"seed {seed}": _chart(task, found) for seed, found in of_seed.items()}
@@ -21,6 +20,28 @@ def section(task: Task) -> Section:
     what = "samples" if task.regression else "samples of a class"
     intro = f"A circle’s area is a silo’s number of {what}; the largest has {largest:,}."
     return Section("Who holds what", [block], intro=intro)
+
+
+def _as_agreed(task: Task) -> Section:
+    """Where no more is known: how many samples silos train on, as they said when the run began."""
+    runs = {run.config.seed: run for method in task.methods for run in method.runs}
+    of_seed = {seed: sizes for seed, run in runs.items() if (sizes := (run.agreement() or {}).get("silos"))}
+    why = "the run is not over yet, or its silos are elsewhere"
+    if not of_seed:
+        return Section("Who holds what", [Note(f"Not known: {why} and do not tell.")])
+    if len({str(sizes) for sizes in of_seed.values()}) == 1:
+        of_seed = dict([*of_seed.items()][:1])
+    later = [name for run in runs.values() for row in run.history for name in row.silos]
+    names = dict.fromkeys([name for sizes in of_seed.values() for name in sizes] + later)
+    rows = [TableRow([name, *(_count(sizes.get(name)) for sizes in of_seed.values())]) for name in names]
+    columns = [f"samples, seed {seed}" for seed in of_seed] if len(of_seed) > 1 else ["samples"]
+    intro = "What silos train on, as they said when the run began; what they hold out is not counted."
+    notes = [] if task.regression else [Note(f"How many of each class these are is not known: {why}.")]
+    return Section("Who holds what", [Table(["silo", *columns], rows), *notes], intro=intro)
+
+
+def _count(samples: int | None) -> str:
+    return "came later: not known" if samples is None else f"{samples:,}"
 
 
 def _chart(task: Task, found: Finding) -> Chart:

@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from fedtct.history import rated_on
 from fedtct.report.curves import Curve, Point, read_curves, read_stage
 from fedtct.report.page.blocks import (
+    NARROW,
     Chart,
     Note,
     Rating,
@@ -35,8 +37,10 @@ def section(task: Task) -> Section:
     histories = {method.label: [run.history for run in method.runs] for method in task.methods if _rated(method)}
     if not histories:
         return Section("How it went", [Note("Not known: there is no test set, and silos did not rate the model.")])
-    curves, accuracy = read_curves(histories)
+    whole, accuracy = read_curves(histories)
     rating = rating_of(task)
+    curves = whole if task.regression else _trained(whole)
+    start = "" if curves is whole else " Round 0 is lower, and left out of the charts of accuracy."
     axis = rating.axis_for(point.low for curve in curves for point in curve.points)
     charts = _charts(accuracy[0].upper() + accuracy[1:], task, curves, rating, {"yaxis": axis})
     tested = rated_on([row for many in histories.values() for rows in many for row in rows]) == "test"
@@ -46,7 +50,15 @@ def section(task: Task) -> Section:
         if any(len(curve.points) > 1 for curve in curves):
             values = [value for curve in curves for point in curve.points for value in (point.low, point.high)]
             charts += _charts(f"{whose} {loss}", task, curves, LOSS, {"yaxis": logarithmic(values)})
-    return Section("How it went", charts, intro=_reading(task))
+    return Section("How it went", charts, intro=(_reading(task) + start).strip())
+
+
+def _trained(curves: list[Curve]) -> list[Curve]:
+    """Curves without round 0 if all that comes after is very high: the untrained model would make it one line."""
+    later = [replace(curve, points=[point for point in curve.points if point.rounds]) for curve in curves]
+    lowest = min((point.low for curve in later for point in curve.points), default=0.0)
+    untrained = any(point.low <= NARROW for curve in curves for point in curve.points)
+    return later if lowest > NARROW and untrained and all(curve.points for curve in later) else curves
 
 
 def _rated(method: Method) -> bool:

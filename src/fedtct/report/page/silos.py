@@ -35,6 +35,7 @@ COLUMNS = (
     "method",
     "silos that gain",
     "that lose",
+    "that stay as they were",
     "mean gain",
     "largest loss",
     "gain on everybody’s",
@@ -95,7 +96,8 @@ def _gains(task: Task, judged: Sequence[Judged]) -> Table:
         gains, there = ([g for pair in mine for g in _differences(*pair, where)] for where in ("own", "everybody"))
         if gains and there:
             lost = rating.difference(min(gains)) if min(gains) < -SAME else "none"
-            cells = [_share(gains), str(sum(g < -SAME for g in gains)), rating.difference(fmean(gains)), lost]
+            others = [str(sum(g < -SAME for g in gains)), str(sum(abs(g) <= SAME for g in gains))]
+            cells = [_share(gains), *others, rating.difference(fmean(gains)), lost]
             rows.append(TableRow([method.label, *cells, _share(there), rating.difference(fmean(there))], method))
     return Table(COLUMNS, rows)
 

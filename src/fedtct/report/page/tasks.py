@@ -12,6 +12,7 @@ from fedtct.runs.findings import OF_THE_METHOD
 from fedtct.runs.folder import CONFIG, RunFolder
 from fedtct.runs.forms import SPLIT
 from fedtct.runs.plan import PLAN, Plan
+from fedtct.runs.summary import silos_told
 
 OF_THE_TRAINING = ("model", "batch_size", "lr", "weight_decay", "trainable", "augment", "init_weights")
 NO_DIFFERENCE = ("seed", "device", "data_dir")
@@ -102,10 +103,13 @@ def arrange(runs: Sequence[RunFolder]) -> list[Task]:
     of_task: dict[str, dict[str, list[RunFolder]]] = {}
     for run in runs:
         of_task.setdefault(_title(run, runs), {}).setdefault(labels[run.path], []).append(run)
-    return [
-        Task(title, [Method(label, order[label], same) for label, same in methods.items()])
-        for title, methods in of_task.items()
-    ]
+    tasks = []
+    for methods in of_task.values():
+        same = [run for of_method in methods.values() for run in of_method]
+        stayed = {silos_told(run) for run in same}  # if runs differ in that, a note says so
+        title = _title(same[0], runs, stayed.pop() if len(stayed) == 1 else "")
+        tasks.append(Task(title, [Method(label, order[label], own) for label, own in methods.items()]))
+    return tasks
 
 
 def _labels(runs: Sequence[RunFolder]) -> dict[Path, str]:
@@ -198,19 +202,19 @@ def listed(words: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _title(run: RunFolder, runs: Sequence[RunFolder]) -> str:
-    """The task in words: the dataset, the split, how many silos, and whatever else differs."""
+def _title(run: RunFolder, runs: Sequence[RunFolder], silos: str = "") -> str:
+    """The task in words: the dataset, the split, how many silos, a table's target, and whatever else differs."""
     config = run.config
-    silos = f"{config.silos} silo{'s' if config.silos > 1 else ''}"
     rest = [name for name in asdict(config) if name not in (*OF_THE_METHOD, *OF_THE_TRAINING, *NO_DIFFERENCE)]
     more = [name for name in rest if name not in ("dataset", "split", "silos")]
-    differing = [name for name in more if any(_value(other, name) != _value(run, name) for other in runs)]
+    named = [name for name in more if any(_value(other, name) != _value(run, name) for other in runs)]
+    named = [name for name in more if name in named or (name == "target" and config.target)]
     return ", ".join(
         [
             config.dataset,
             *([] if config.data else [config.split]),
-            silos,
-            *(f"{name} {text_of(_value(run, name))}" for name in differing),
+            silos or f"{config.silos} silo{'s' if config.silos > 1 else ''}",
+            *(f"{name} {text_of(_value(run, name))}" for name in named),
         ]
     )
 

@@ -1,0 +1,106 @@
+"""What silos tell about their tables, how these become numbers in all of them, and what is odd about it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from fedtct.data.tables import NUMBER, TEXT, Column, Facts, TableCode, odd_ones
+from fedtct.errors import FedtctError, listing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MANY_TEXTS = 20  # different ones, in more than half of the rows: they may be names or numbers of people
+ENOUGH = 20  # values of a column, to say how it is distributed
+FAR_MEANS, FAR_SPREADS = 4, 30  # in standard deviations; times
+
+
+def describe_table(table: pd.DataFrame, whose: str) -> list[dict[str, Any]]:
+    """What a silo tells about its table, as plain values; with warnings of texts that it may not mean to tell."""
+    told = []
+    for name, column in table.items():
+        values = column.to_numpy()
+        facts = Facts.of(str(name), values, whose)
+        _warn_of_slips(facts, values, whose)  # which may be why there are too many texts
+        told.append(asdict(facts.checked(whose)))
+        _warn_of_many_texts(facts, whose)
+    return told
+
+
+def _warn_of_slips(facts: Facts, values: NDArray[Any], whose: str) -> None:
+    """Say that a column of texts holds numbers but for a few: each would be a category, and leave the silo."""
+    if facts.kind == TEXT and (odd := odd_ones([value for value in values if value is not None])):
+        warnings.warn(
+            f"{whose}: column '{facts.name}' holds numbers but for {listing(odd)}, and so all of it is taken as "
+            "texts, each a category: leave what is missing empty, or mend it",
+            stacklevel=2,
+        )
+
+
+def _warn_of_many_texts(facts: Facts, whose: str) -> None:
+    """Say that a column's texts leave the silo where they are so many that they may be names of people."""
+    if len(facts.categories) > max(MANY_TEXTS, facts.present / 2):
+        warnings.warn(
+            f"{whose}: column '{facts.name}' has {len(facts.categories)} different texts in {facts.present} training "
+            "rows; whoever asks the silos, every other silo and whoever gets the model is told each of them: "
+            "ignore names, numbers of people, dates and notes",
+            stacklevel=2,
+        )
+
+
+def agree_on_table(told: Mapping[str, list[dict[str, Any]]]) -> TableCode:
+    """One code for everybody from what each silo tells, by name; refused if their columns differ, or none varies."""
+    silos = {silo: {c["name"]: Facts(**c) for c in columns} for silo, columns in told.items()}
+    first, *others = silos
+    for silo in others:
+        for one, other in ((first, silo), (silo, first)):
+            if lacking := [name for name in silos[one] if name not in silos[other]]:
+                raise FedtctError(
+                    f"{other} has no column '{lacking[0]}', which {one} has: "
+                    "silos need the same columns; add it, or list it in ignore"
+                )
+    orders = {tuple(columns) for columns in silos.values()}
+    names = next(iter(orders)) if len(orders) == 1 else sorted(silos[first])
+    for name in names:
+        holders = {kind: [s for s, columns in silos.items() if columns[name].kind == kind] for kind in (NUMBER, TEXT)}
+        if all(holders.values()):
+            kinds = " and ".join(f"{kind} in {listing(several)}" for kind, several in holders.items())
+            todo = "mend what is no number or, if these are codes, list it in texts in all (in Python: astype(str))"
+            raise FedtctError(f"column '{name}' holds {kinds}: it must be of one kind in all silos; {todo}")
+    merged = [Facts.merge([columns[name] for columns in silos.values()]) for name in names]
+    if not any(facts.varies for facts in merged):
+        raise FedtctError(
+            f"no column varies: each of {listing(names)} is the same, or empty, in all rows of all silos. "
+            "There is nothing to learn from."
+        )
+    _warn_of_units(silos)
+    return TableCode(tuple(Column.of(facts.checked("all silos together")) for facts in merged))
+
+
+def _warn_of_units(silos: Mapping[str, Mapping[str, Facts]]) -> None:
+    """Say that a silo's numbers are far from every other's, as degrees of Fahrenheit are from those of Celsius."""
+    told = set()
+    for silo, columns in silos.items():
+        for name, own in columns.items():
+            apart = [facts[name] for other, facts in silos.items() if other != silo]
+            if apart and name not in told and all(_far_apart(own, facts) for facts in apart):
+                told.add(name)  # of two silos each is far from the other
+                others = Facts.merge(apart)
+                warnings.warn(
+                    f"column '{name}' is {own.mean:.4g} on average in {silo} (standard deviation {own.std:.2g}), and "
+                    f"{others.mean:.4g} ({others.std:.2g}) in the others: is it in the same units?",
+                    stacklevel=2,
+                )
+
+
+def _far_apart(one: Facts, other: Facts) -> bool:
+    """Whether two columns of numbers hardly overlap, or one varies far more."""
+    if min(one.present, other.present) < ENOUGH or not (one.std and other.std):
+        return False
+    narrow, wide = sorted((one.std, other.std))
+    return abs(one.mean - other.mean) > FAR_MEANS * wide or wide > FAR_SPREADS * narrow

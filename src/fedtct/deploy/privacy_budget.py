@@ -1,0 +1,91 @@
+"""A silo's own limit on what it tells about its samples, in all runs together and whatever a server asks for.
+
+Gaussian releases add up: one with noise σ takes 1/σ² of μ², and μ says which ε all of them come to (see
+fedtct.privacy). What was spent is written to a file before the reply leaves. A question that is asked again gets the
+same reply, which tells nothing new and costs nothing.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedtct.errors import FedtctError
+from fedtct.federation.wire import FORGET
+from fedtct.files import read_json, write_json
+from fedtct.privacy import epsilon_of, mu_of
+from fedtct.runs.lock import hold, release
+from fedtct.silo import Message
+
+SPENT = "privacy-spent.json"
+ROUNDING = 1e-9
+LOCK_SECONDS = 60.0  # another process that answers for this silo needs far less
+
+Ledger = dict[str, dict[str, float]]  # of runs: the noise of each release
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a silo is willing to spend, and the folder where it takes down what it has."""
+
+    epsilon: float
+    delta: float
+    folder: Path
+
+    def check(self, run: str, question: str, message: Message) -> None:
+        """Refuse what is not differentially private, and a run that would spend more than is left."""
+        if question in ("freeze", FORGET):  # their replies are empty
+            return
+        if question == "describe" and message.get("private"):
+            self._check_plan(run, message.get("planned_noise", math.inf), message.get("planned_releases", 0))
+            return
+        bounded = (question == "train" and not message["evaluate"]) or (question == "sums" and message["bounded"])
+        if not bounded or not message["noise"] > 0:
+            raise FedtctError(
+                f"this silo answers with differential privacy alone (epsilon in its silo.toml), and '{question}' came "
+                "without: set epsilon in run.toml"
+            )
+
+    def spend(self, run: str, key: list[int], noise: float) -> None:
+        """Take down a release, by what its noise is drawn from, before it leaves; refused if nothing is left for it."""
+        name = hashlib.sha256(str(key).encode()).hexdigest()[:16]  # the key itself would give the noise away
+        with self._ledger() as ledger:
+            if name not in ledger.setdefault(run, {}):
+                self._check_room(ledger, noise**-2)
+                ledger[run][name] = noise
+                write_json(self.folder / SPENT, ledger)
+
+    def spent(self) -> float:
+        """The ε of all that this silo has told so far."""
+        with self._ledger() as ledger:
+            return epsilon_of(math.sqrt(_squared_mu(ledger)), self.delta)
+
+    def _check_plan(self, run: str, noise: float, releases: int) -> None:
+        """A run that goes on has spent a part of what it will."""
+        with self._ledger() as ledger:
+            self._check_room(ledger, releases * noise**-2 - _squared_mu({run: ledger.get(run, {})}))
+
+    def _check_room(self, ledger: Ledger, more: float) -> None:
+        spent = _squared_mu(ledger)
+        if spent + more > (1 + ROUNDING) * mu_of(self.epsilon, self.delta) ** 2:
+            before, after = (epsilon_of(math.sqrt(squared), self.delta) for squared in (spent, spent + more))
+            raise FedtctError(
+                f"this silo has spent ε = {before:.3g} in all runs so far, this one would make it {after:.3g}, and its "
+                f"own limit is {self.epsilon:g} at δ = {self.delta:g} (epsilon in its silo.toml): set a smaller "
+                "epsilon in run.toml"
+            )
+
+    @contextmanager
+    def _ledger(self) -> Iterator[Ledger]:
+        hold(self.folder, LOCK_SECONDS)
+        try:
+            file = self.folder / SPENT
+            yield read_json(file) if file.exists() else {}
+        finally:
+            release(self.folder)
+
+
+def _squared_mu(ledger: Ledger) -> float:
+    return sum(noise**-2 for releases in ledger.values() for noise in releases.values())

@@ -1,0 +1,69 @@
+"""The tables that commands end with: a regression's error, and what to look at where one class is rare."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedtct.cli import main
+
+QUICK = ["--rounds", "2", "--local-epochs", "1", "--d", "20"]
+
+
+@pytest.fixture
+def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two factories: how long parts last, and whether they are among the four in a hundred that have a defect."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "silos").mkdir()
+    for seed, name in enumerate(("north", "south")):
+        draws = np.random.default_rng(seed)
+        heat = draws.normal(size=200)
+        table = pd.DataFrame({"heat": heat, "state": draws.permutation(["defect"] * 8 + ["ok"] * 192)})
+        table["hours"] = 1000.5 + 100 * heat + draws.normal(0, 20, 200)
+        table.to_csv(f"silos/{name}.csv", index=False)
+    return tmp_path
+
+
+def out_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    code = main([*words])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    return out
+
+
+def test_a_regression_shows_its_error_in_its_own_units(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--data", "silos", "--target", "hours", "--ignore", "state", *QUICK]
+    table = out_of(capsys, "run", *asked, "--method", "fedavg", "--out", "a")
+    told = json.loads(out_of(capsys, "run", "--resume", "a", "--json"))
+    assert told["train_rmse"] > 10
+    titles, values, *_ = (re.split(r"  +", line.strip()) for line in table.splitlines())
+    assert dict(zip(titles, values, strict=True))["held-out RMSE"] == f"{told['holdout_rmse']:.4g}"
+    assert "always" not in table
+    table = out_of(capsys, "compare", *asked, "--methods", "fedavg,tct", "--seeds", "2", "--out", "b")
+    titles, first, second, *_ = (re.split(r"  +", line.strip()) for line in table.splitlines())
+    runs = json.loads((parts / "b" / "summary.json").read_text())["runs"]
+    for line, method in ((first, "fedavg"), (second, "tct")):
+        errors = [runs[f"{method}-own-seed{seed}"]["holdout_rmse"] for seed in (0, 1)]
+        assert dict(zip(titles, line, strict=True))["held-out RMSE"] == f"{sum(errors) / 2:.4g}"
+
+
+def test_where_one_class_is_rare_it_says_what_to_look_at(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--data", "silos", "--target", "state", "--ignore", "hours", *QUICK]
+    told = out_of(capsys, "run", *asked, "--method", "fedavg", "--out", "a").splitlines()
+    file = parts / "a" / "findings" / "classes.json"
+    (found, missed), (wrong, right) = json.loads(file.read_text())["confusion"]
+    assert (found, wrong) == (0, 0)  # heat tells nothing: the model says that all parts are good
+    share = f"{100 * right / (missed + right):.1f} %"
+    always = f"always 'ok' would have {share}: accuracy says little. Balanced accuracy, the mean over classes: "
+    assert f"{always}50.0 %" in told
+    assert "RMSE" not in told[0]
+    told = out_of(capsys, "compare", *asked, "--methods", "fedavg,centralized", "--out", "b").splitlines()
+    assert f"{always}fedavg 50.0 %, centralized 50.0 %" in told
+    file.write_text('{"confusion": [[0, 0], [0, 9]]}')
+    told = out_of(capsys, "run", "--resume", "a").splitlines()
+    assert "all samples that this is rated on are 'ok': it says nothing about other classes" in told
+    file.unlink()
+    assert "'ok'" not in out_of(capsys, "run", "--resume", "a")

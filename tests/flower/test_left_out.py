@@ -1,0 +1,72 @@
+"""Why a silo is left out, and what is odd about one that is not, is said in words that help."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from flower_helpers import METHODS, InlineGrid, over, parts
+
+import fedtct
+
+pytestmark = pytest.mark.usefixtures("no_pauses")
+
+
+def test_a_silo_that_comes_back_with_what_does_not_fit_is_left_out_for_that_reason(tmp_path):
+    grid, notes = InlineGrid(tmp_path, parts()), []
+    x, y = parts()[2]
+
+    def restart(message):
+        if len(grid.asked) > 8 and 202 not in grid.seats:  # after the first round
+            grid.offline.add(102)
+            grid.seats[202] = replace(grid.seats[102], load=lambda: fedtct.Silo(x, y + 10))
+
+    grid.before = restart
+    METHODS["fedavg"].fit(over(grid, notes, min_silos=3))
+    told = [note["missing"].get("s2") for note in notes if note["question"] in ("train", "evaluate")]
+    assert told[0] is None
+    assert "it has label 1" in told[-1]
+    assert told[-1].endswith("but there are 10 classes")
+
+
+def test_data_that_changed_since_the_run_began_is_told_of(tmp_path):
+    grid, warned = InlineGrid(tmp_path, parts()), []
+    marks = {node: "as it was" for node in grid.seats}
+    said = {node: [] for node in grid.seats}
+    for node, seat in grid.seats.items():
+        grid.seats[node] = replace(seat, fingerprint=lambda node=node: marks[node], say=said[node].append)
+
+    def begin(run):
+        federation = over(grid, run=run)
+        federation.warn = warned.append
+        METHODS["fedavg"].fit(federation)
+
+    begin("one")
+    begin("one")
+    assert warned == []
+    marks[101] = "other rows"
+    begin("two")
+    assert warned == []  # it is what this run begins with
+    begin("one")
+    assert len(warned) == 1
+    assert warned[0].startswith("s1: its data is not what it was when the run began")
+    assert [text for text in said[101] if "not what it was" in text]
+    assert [text for text in said[100] if "not what it was" in text] == []
+    assert said[100][1].startswith("s0 answered 'train' of round 1 in ")
+
+
+def test_a_late_silo_is_told_of_texts_that_nobody_learns(tmp_path):
+    grid, warned = InlineGrid(tmp_path, parts()), []
+    for node, seat in grid.seats.items():
+        kinds = ["laser", "mill"] if node == 103 else ["lathe", "mill"]
+        table = pd.DataFrame({"kind": kinds * 10, "hours": range(20)})
+        grid.seats[node] = replace(seat, load=lambda table=table: fedtct.Silo(table, ["a", "b"] * 10))
+    grid.offline.add(103)
+    grid.before = lambda message: grid.offline.discard(103) if len(grid.asked) > 3 else None  # after "describe"
+    federation = over(grid, min_silos=3)
+    federation.warn = warned.append
+    fit = METHODS["fedavg"].fit(federation)
+    assert fit.history[-1].silos == ("s0", "s1", "s2", "s3")
+    told = [text for text in warned if "no silo had" in text]
+    assert told == [
+        "s3: its column 'kind' holds laser, which no silo had when the run began: they count as none of the categories"
+    ]

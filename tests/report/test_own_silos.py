@@ -1,0 +1,172 @@
+"""Silos' own data on the page: what is learnt, who stayed, how much each has, and a regression's error in its units."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedtct.report.page import answer, dealing, progress, silos
+from fedtct.report.page.blocks import ACCURACY, R2, Chart, Note, Table
+from fedtct.report.page.tasks import arrange
+from fedtct.runs.compare import comparison
+from fedtct.runs.config import ELSEWHERE, OWN
+from fedtct.runs.findings import find_all
+from fedtct.runs.folder import RunFolder, to_line
+from fedtct.runs.saved import Saved, write_card
+from fedtct.runs.summary import Summary, silos_told
+
+pytestmark = pytest.mark.xdist_group("report")
+
+RunWith = Callable[..., RunFolder]
+FEDAVG, TCT = (f"{method}-classes4-seed0" for method in ("fedavg", "tct"))
+
+
+def without(run: RunFolder, silo: str) -> RunFolder:
+    """The run as if a silo had left before its last row."""
+    *rows, last = run.history
+    left = tuple(name for name in last.rated_by if name != silo)
+    assert len(left) == len(last.rated_by) - 1
+    last = replace(last, rated_by=left, silo_accuracies=last.silo_accuracies[: len(left)])
+    (run.path / "metrics.jsonl").write_text("".join(map(to_line, [*rows, last])))
+    return RunFolder.read(run.path)
+
+
+def test_who_left_is_told_in_the_same_words_on_the_page_and_on_the_card(compared: Path, run_with: RunWith) -> None:
+    run = run_with(
+        compared / FEDAVG, "fedavg", dataset="silos' own data", data=ELSEWHERE, split=OWN, limit=0, target="rul"
+    )
+    assert silos_told(run) == "3 silos"
+    run = without(run, run.history[-1].rated_by[0])
+    told = "silos' own data, 3 silos, 2 of them to the end"
+    (task,) = arrange([run])
+    assert task.title == f"{told}, target rul"
+    assert answer.section(task).title == task.title
+    assert f"- **Data:** {told}\n" in write_card(Saved.load(run.path, device="cpu"), "model")
+
+
+def test_runs_that_differ_in_who_stayed_are_one_task(compared: Path, run_with: RunWith) -> None:
+    run = run_with(compared / FEDAVG, "fedavg")
+    run = without(run, run.history[-1].rated_by[0])
+    (task,) = arrange([run, RunFolder.read(compared / TCT)])
+    assert task.title == "digits, classes:4, 3 silos"
+    notes = " ".join(block.text for block in answer.section(task).blocks if isinstance(block, Note))
+    assert "fedavg had 3 silos, 2 of them to the end." in notes
+    assert f"{TCT} had" not in notes
+    shutil.rmtree(run.path / "model")  # and it is not over
+    assert silos_told(run) == "3 silos"
+
+
+def test_silos_elsewhere_have_the_sizes_that_they_agreed_on(compared: Path, run_with: RunWith) -> None:
+    run = run_with(compared / FEDAVG, "fedavg")
+    shutil.rmtree(run.path / "findings")
+    file = run.path / "agreement.json"
+    agreed = json.loads(file.read_text())
+    names = list(agreed["silos"])
+    agreed["silos"] = {names[0]: 1920, names[1]: 720}  # the third came later
+    file.write_text(json.dumps(agreed))
+    (task,) = arrange([run])
+    shown = dealing.section(task)
+    table, note = shown.blocks
+    assert isinstance(table, Table)
+    assert isinstance(note, Note)
+    told = [list(row.cells) for row in table.rows]
+    assert told == [[names[0], "1,920"], [names[1], "720"], [names[2], "came later: not known"]]
+    assert "of each class these are is not known" in note.text
+    file.unlink()
+    (block,) = dealing.section(task).blocks
+    assert isinstance(block, Note)
+    assert block.text.startswith("Not known: ")
+
+
+def test_seeds_deal_anew_and_have_sizes_of_their_own(compared: Path, run_with: RunWith) -> None:
+    runs = [run_with(compared / f"fedavg-classes4-seed{seed}", f"seed{seed}") for seed in (0, 1)]
+    for run in runs:
+        shutil.rmtree(run.path / "findings")
+    (task,) = arrange(runs)
+    table = dealing.section(task).blocks[0]
+    assert isinstance(table, Table)
+    sizes = [(run.agreement() or {})["silos"] for run in runs]
+    assert sizes[0] != sizes[1]
+    assert table.columns == ["silo", "samples, seed 0", "samples, seed 1"]
+    assert [list(row.cells) for row in table.rows] == [[k, f"{sizes[0][k]}", f"{sizes[1][k]}"] for k in sizes[0]]
+
+
+def test_silos_that_gain_lose_and_stay_are_all_silos(compared: Path, run_with: RunWith) -> None:
+    run = run_with(compared / FEDAVG, "fedavg")
+    own = [0.5, 0.6, 0.7]
+    (run.path / "findings" / "silos.json").write_text(json.dumps({"own": own, "everybody": 0.6, "held_out": True}))
+    alone = {"settings": {"epochs": 1}, "own": [0.4, 0.6, 0.8], "everybody": [0.5, 0.5, 0.5]}
+    (run.path / "findings" / "alone.json").write_text(json.dumps(alone))
+    (task,) = arrange([run])
+    table = silos.section(task).blocks[0]
+    assert isinstance(table, Table)
+    assert list(table.columns[1:4]) == ["silos that gain", "that lose", "that stay as they were"]
+    assert list(table.rows[0].cells[1:4]) == ["1 of 3", "1", "1"]
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "step"),
+    [([0.98, None, 0.975], 0.97, 0.01), ([0.91, 1.0], 0.9, 0.02), ([0.9, 0.99], 0, 0.2), ([1.0], 0.99, 0.01)],
+)
+def test_accuracies_that_are_all_very_high_have_an_axis_of_their_own(
+    values: list[float | None], low: float, step: float
+) -> None:
+    axis = ACCURACY.axis_for(values)
+    assert (axis["range"][0], axis["dtick"]) == (low, step)
+    assert 1 < axis["range"][1] <= 1.02
+    assert R2.axis_for(values)["range"] == [0, 1.02]
+    assert R2.axis_for([float("nan"), -0.5])["range"][0] == -0.55
+
+
+def test_the_untrained_model_does_not_make_one_line_of_all_others(compared: Path, run_with: RunWith) -> None:
+    run = run_with(compared / FEDAVG, "fedavg")
+    for first, later, alone in ((0.3, 0.98, True), (0.3, 0.9, False), (0.97, 0.98, False)):
+        rows = [replace(row, test_accuracy=later if row.round else first) for row in run.history]
+        (run.path / "metrics.jsonl").write_text("".join(map(to_line, rows)))
+        (task,) = arrange([RunFolder.read(run.path)])
+        shown = progress.section(task)
+        chart, *_, loss = [block for block in shown.blocks if isinstance(block, Chart)]
+        assert chart.data[0]["x"] == [row.round for row in rows if row.round or not alone]
+        assert loss.data[0]["x"][0] == 0
+        assert (chart.layout["yaxis"]["range"][0] > 0.9) == (min(later, 1 if alone else first) > 0.9)
+        assert ("Round 0 is lower, and left out" in shown.intro) == alone
+
+
+@pytest.fixture(scope="module")
+def regressions(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("regressions")
+    (folder / "silos").mkdir()
+    for seed, name in enumerate(("north", "south")):
+        draws = np.random.default_rng(seed)
+        age = draws.normal(50, 9, 60)
+        pd.DataFrame({"age": age, "cost": 1e4 * age + draws.normal(0, 5e4, 60)}).to_csv(folder / f"silos/{name}.csv")
+    settings = {"data": str(folder / "silos"), "target": "cost", "rounds": (2,), "local_epochs": 1, "d": 20}
+    comparison(["fedavg", "tct"], [OWN], [0, 1], settings).execute(folder / "runs", look=find_all)
+    return folder / "runs"
+
+
+def test_a_regression_has_its_error_in_the_targets_units(regressions: Path) -> None:
+    runs = [RunFolder.read(regressions / f"fedavg-own-seed{seed}") for seed in (0, 1)]
+    (task,) = arrange([*runs, RunFolder.read(regressions / "tct-own-seed0")])
+    assert task.title == "silos, 2 silos, target cost"
+    table, note, *_ = answer.section(task).blocks
+    assert isinstance(table, Table)
+    assert isinstance(note, Note)
+    assert "RMSE is the root of the mean squared error, in the units of cost." in note.text
+    told = {row.cells[0]: row.cells[list(table.columns).index("RMSE")] for row in table.rows}
+    errors = [run.history[-1].holdout_rmse or 0.0 for run in runs]
+    assert min(errors) > 1e4
+    assert float(told["FedAvg"].replace(",", "")) == pytest.approx(sum(errors) / 2, rel=1e-3)
+
+
+def test_so_has_its_card(regressions: Path) -> None:
+    run = RunFolder.read(regressions / "tct-own-seed0")
+    last, card = run.history[-1], write_card(Saved.load(run.path, device="cpu"), "model")
+    held, trained = f"{last.holdout_rmse:.4g} on held-out", f"{last.train_rmse:.4g} on training"
+    assert f"- **RMSE:** {held} samples, {trained} samples, in the units of cost\n" in card
+    assert Summary.of(run).as_dict()["train_rmse"] == last.train_rmse

@@ -1,0 +1,134 @@
+"""Methods that are equally good, and classes so common that accuracy says little: the page says so."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fedtct.report.page import answer, classes
+from fedtct.report.page.blocks import ACCURACY, R2, Chart, Rating, Table
+from fedtct.report.page.tasks import arrange
+from fedtct.runs.compare import Line
+from fedtct.runs.folder import RunFolder
+from fedtct.runs.saved import Saved, write_card
+from fedtct.runs.summary import CommonClass
+
+pytestmark = pytest.mark.xdist_group("report")
+
+RunWith = Callable[..., RunFolder]
+FEDAVG, TCT, CENTRALIZED = (f"{method}-classes4-seed0" for method in ("fedavg", "tct", "centralized"))
+DEFECTS = [[1, 3], [0, 196]]  # a quarter of 2 % is found
+
+
+def with_confusion(run: RunFolder, confusion: list[list[int]]) -> RunFolder:
+    """The run as if its model had two classes, and took them for each other like this."""
+    (run.path / "findings" / "classes.json").write_text(json.dumps({"confusion": confusion}))
+    file = run.path / "findings" / "split.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"class_names": ["defect", "ok"]}))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("rating", "values", "told"),
+    [
+        (ACCURACY, [0.98, 0.98, 0.98], "A, B and C all reach 98.0 %: by this, the federated methods here are equally"),
+        (ACCURACY, [0.9803, 0.98, 0.9], "A and B both reach 98.0 %, the best of the federated methods here."),
+        (ACCURACY, [0.98, 0.97, 0.97], "A reaches 98.0 %, the best of the federated methods here. It took "),
+        (R2, [0.5, 0.5, 0.1], "A and B both reach an R² of 0.500, the best of the federated methods here."),
+    ],
+)
+def test_methods_that_tie_are_named_together(rating: Rating, values: list[float], told: str, compared: Path) -> None:
+    (task,) = arrange([RunFolder.read(compared / FEDAVG)])
+    method, line = task.methods[0], Line.of(task.methods[0].runs)
+    results = [
+        (replace(method, label=label), replace(line, rating=value)) for label, value in zip("ABC", values, strict=True)
+    ]
+    said = answer._headline(results, None, rating)
+    assert said.startswith(told)
+    assert ("It took" in said) == (len(set(map(rating.text, values[:2]))) == 2)  # whose, if there are several?
+
+
+def test_where_a_class_is_very_common_it_says_what_always_naming_it_would_have(
+    compared: Path, run_with: RunWith
+) -> None:
+    runs = [with_confusion(run_with(compared / name, name), DEFECTS) for name in (FEDAVG, TCT, CENTRALIZED)]
+    with_confusion(runs[1], [[3, 1], [0, 196]])
+    (task,) = arrange(runs)
+    shown = answer.section(task)
+    assert "Always “ok” would have 98.0 %: accuracy says little here." in shown.intro
+    balanced = shown.intro.partition("Balanced accuracy, the mean over classes, is ")[2]
+    assert sorted(balanced.removesuffix(".").split(" and ")) == ["62.5 % for FedAvg", "87.5 % for TCT"]
+    table = shown.blocks[0]
+    assert isinstance(table, Table)
+    column = list(table.columns).index("balanced accuracy")
+    assert column == list(table.columns).index("accuracy") + 1
+    told = {row.cells[0]: row.cells[column] for row in table.rows}
+    assert told == {"FedAvg": "62.5 %", "TCT": "87.5 %", "Centralized": "62.5 %"}
+    assert all(len(row.cells) == len(table.columns) for row in table.rows)
+
+
+def test_the_card_says_so_too(compared: Path, run_with: RunWith) -> None:
+    run = with_confusion(run_with(compared / TCT, "tct"), DEFECTS)
+    card = write_card(Saved.load(run.path, device="cpu"), "model")
+    assert (
+        "- **Balanced accuracy,** the mean over classes: 62.5%; always 'ok' would have an accuracy of 98.0%\n" in card
+    )
+
+
+@pytest.mark.parametrize(("common", "told"), [(159, False), (160, True)])
+def test_only_if_it_has_four_fifths(common: int, told: bool, compared: Path, run_with: RunWith) -> None:
+    run = with_confusion(run_with(compared / FEDAVG, "fedavg"), [[0, 200 - common], [0, common]])
+    found = CommonClass.of([run])
+    assert (found is not None) == told
+    assert found is None or found == ("ok", 0.8, 0.5)
+
+
+def test_where_nobody_looked_nothing_is_said(compared: Path, run_with: RunWith) -> None:
+    run = with_confusion(run_with(compared / FEDAVG, "fedavg"), DEFECTS)
+    (task,) = arrange([run])
+    assert "Always “ok”" in answer.section(task).intro
+    (run.path / "findings" / "classes.json").unlink()
+    (task,) = arrange([run])
+    shown = answer.section(task)
+    assert "lways" not in shown.intro
+    assert isinstance(shown.blocks[0], Table)
+    assert "balanced accuracy" not in shown.blocks[0].columns
+    (run.path / "findings" / "classes.json").write_text('{"confusion": [[0, 0], [0, 0]]}')  # of no samples
+    assert CommonClass.of([run]) is None
+
+
+def test_silos_elsewhere_have_classes_with_names(compared: Path, run_with: RunWith) -> None:
+    run = with_confusion(run_with(compared / FEDAVG, "fedavg"), DEFECTS)
+    (run.path / "findings" / "split.json").unlink()
+    agreed = run.agreement() or {}
+    for names, told in ((["bad", "fine"], ["bad", "fine"]), ([], ["0", "1"]), (["bad"], ["0", "1"])):
+        agreed["task"]["names"] = names
+        (run.path / "agreement.json").write_text(json.dumps(agreed))
+        assert CommonClass.of([run]) == (told[1], 0.98, 0.625)
+        shown = classes.section(*arrange([run]))
+        assert shown is not None
+        recognised = shown.blocks[0]
+        assert isinstance(recognised, Chart)
+        assert recognised.layout["yaxis"]["ticktext"] == told
+
+
+def test_where_nothing_else_is_rated_that_is_said(compared: Path, run_with: RunWith) -> None:
+    run = with_confusion(run_with(compared / FEDAVG, "fedavg"), [[0, 0], [0, 200]])
+    assert CommonClass.of([run]) == ("ok", 1.0, None)
+    (task,) = arrange([run])
+    shown = answer.section(task)
+    assert shown.intro.endswith(" All samples that this is rated on are “ok”: it says nothing about other classes.")
+    card = write_card(Saved.load(run.path, device="cpu"), "model")
+    assert "the mean over classes: not known, for no other class was rated; always 'ok' would have" in card
+
+
+def test_seeds_are_averaged(compared: Path, run_with: RunWith) -> None:
+    runs = [
+        with_confusion(run_with(compared / FEDAVG, str(k)), confusion)
+        for k, confusion in enumerate((DEFECTS, [[10, 0], [0, 90]]))
+    ]
+    assert CommonClass.of(runs) == ("ok", pytest.approx(0.94), pytest.approx(0.8125))
+    (runs[1].path / "findings" / "classes.json").unlink()
+    assert CommonClass.of(runs) is None
