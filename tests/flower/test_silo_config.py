@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fedtct.deploy.check import check_silo
 from fedtct.deploy.keys import make_keys
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
@@ -178,3 +179,15 @@ def test_a_table_and_its_target(tmp_path):
     for text, message in {'task = "guess"': "unknown task 'guess'", 'target = "none"': "has no column 'none'"}.items():
         with pytest.raises(FedtctError, match=message):
             silo(tmp_path, f'data = "patients.csv"\n{text}').load()
+
+
+def test_a_key_that_flower_could_not_use_is_found_before_the_silo_starts(tmp_path):
+    make_keys(tmp_path / "keys", ["north"], "127.0.0.1:1")
+    folder = tmp_path / "keys" / "north"
+    np.savez(folder / "data.npz", x=np.zeros((4, 1, 2, 2), np.uint8), y=np.arange(4) % 2)
+    key = [finding for finding in check_silo(folder / "silo.toml") if finding.text.startswith("key:")]
+    assert [finding.right for finding in key] == [True]
+    (folder / "north.key").write_text("-----BEGIN PRIVATE KEY-----\nMC4CAQA=\n-----END PRIVATE KEY-----\n")
+    key = [finding for finding in check_silo(folder / "silo.toml") if finding.text.startswith("key:")]
+    assert [finding.right for finding in key] == [False]
+    assert "is no private key such as `fedtct deploy keys` makes" in key[0].text
