@@ -44,10 +44,11 @@ def test_a_regression_shows_its_error_in_its_own_units(parts: Path, capsys: pyte
     assert "always" not in table
     table = out_of(capsys, "compare", *asked, "--methods", "fedavg,tct", "--seeds", "2", "--out", "b")
     titles, first, second, *_ = (re.split(r"  +", line.strip()) for line in table.splitlines())
-    runs = json.loads((parts / "b" / "summary.json").read_text())["runs"]
-    for line, method in ((first, "fedavg"), (second, "tct")):
-        errors = [runs[f"{method}-own-seed{seed}"]["holdout_rmse"] for seed in (0, 1)]
-        assert dict(zip(titles, line, strict=True))["held-out RMSE"] == f"{sum(errors) / 2:.4g}"
+    written = json.loads((parts / "b" / "summary.json").read_text())
+    for shown, line, method in zip((first, second), written["table"], ("fedavg", "tct"), strict=True):
+        errors = [written["runs"][f"{method}-own-seed{seed}"]["holdout_rmse"] for seed in (0, 1)]
+        assert dict(zip(titles, shown, strict=True))["held-out RMSE"] == f"{sum(errors) / 2:.4g}"
+        assert line["holdout_rmse"] == pytest.approx(sum(errors) / 2)
 
 
 def test_where_one_class_is_rare_it_says_what_to_look_at(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -62,6 +63,7 @@ def test_where_one_class_is_rare_it_says_what_to_look_at(parts: Path, capsys: py
     assert "RMSE" not in told[0]
     told = out_of(capsys, "compare", *asked, "--methods", "fedavg,centralized", "--out", "b").splitlines()
     assert f"{always}fedavg 50.0 %, centralized 50.0 %" in told
+    assert pd.read_csv(parts / "b" / "summary.csv")["balanced_accuracy"].tolist() == [0.5, 0.5]
     file.write_text('{"confusion": [[0, 0], [0, 9]]}')
     told = out_of(capsys, "run", "--resume", "a").splitlines()
     assert "all samples that this is rated on are 'ok': it says nothing about other classes" in told

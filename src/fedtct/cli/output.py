@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from fedtct.deploy.messages import Line as Message
     from fedtct.runs.choose import Choice
     from fedtct.runs.compare import Line
-    from fedtct.runs.folder import RunFolder
     from fedtct.runs.predictions import Evaluation
-    from fedtct.runs.summary import Summary
+    from fedtct.runs.summary import CommonClass, Summary
 
 
 def next_free(path: Path, ending: str = "") -> Path:
@@ -51,6 +50,7 @@ def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
     """What a run amounts to."""
     from fedtct.history import rated_on
     from fedtct.runs.folder import RunFolder
+    from fedtct.runs.summary import CommonClass
 
     if as_json:
         print_json(summary.as_dict())
@@ -73,7 +73,7 @@ def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
         f"{summary.seconds:,.1f}",
     )
     private = "" if summary.epsilon is None else f"differential privacy of every sample: ε = {summary.epsilon:.3g}\n"
-    little = _little_said({(summary.split, summary.method): [RunFolder.read(summary.folder)]})
+    little = _little_said({(summary.split, summary.method): CommonClass.of([RunFolder.read(summary.folder)])})
     _print(table, f"{little}{private}everything is in {summary.folder}: look at {page}")
 
 
@@ -95,15 +95,9 @@ def print_choice(choice: Choice, as_json: bool, page: Path) -> None:
 
 def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) -> None:
     """The table of a comparison."""
-    from fedtct.runs.compare import by_method_and_split
-    from fedtct.runs.folder import RunFolder
-    from fedtct.runs.plan import Plan
-    from fedtct.runs.summary import mean_rmse
-
     if as_json:
         print_json({"folder": str(folder), "table": [line.as_dict() for line in lines]})
         return
-    groups = by_method_and_split({name: RunFolder.read(folder / name) for name in Plan.read(folder).runs})
     unit, show = _measure(lines[0].regression)
     title = RATED_ON[lines[0].rated_on] + unit
     title += ", mean ± std" if any(line.seeds > 1 for line in lines) else ""
@@ -121,12 +115,13 @@ def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) 
             show(line.rating) + spread,
             *(show(line.held_out) for _ in held_out),
             show(line.worst_silo),
-            *(_error(mean_rmse(groups[line.split, line.method], line.rated_on)) for _ in error),
+            *(_error(line.rmse) for _ in error),
             line.rounds,
             f"{line.megabytes:,.1f}",
             f"{line.seconds:,.1f}",
         )
-    _print(table, f"{_little_said(groups)}everything is in {folder}, with a folder a run: look at {page}")
+    little = _little_said({(line.split, line.method): line.common for line in lines})
+    _print(table, f"{little}everything is in {folder}, with a folder a run: look at {page}")
 
 
 def _measure(regression: bool) -> tuple[str, Callable[[float | None], str]]:
@@ -138,14 +133,12 @@ def _error(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def _little_said(groups: Mapping[tuple[str, str], Sequence[RunFolder]]) -> str:
+def _little_said(rated: Mapping[tuple[str, str], CommonClass | None]) -> str:
     """What to look at where one class is so common that accuracy says little: a line a split, or none."""
-    from fedtct.runs.summary import CommonClass
-
-    several, splits = len(groups) > 1, {split for split, _ in groups}
+    several, splits = len(rated) > 1, {split for split, _ in rated}
     found: dict[str, dict[str, CommonClass]] = {}
-    for (split, method), runs in groups.items():
-        if common := CommonClass.of(runs):
+    for (split, method), common in rated.items():
+        if common:
             found.setdefault(split, {})[f"{method} " if several else ""] = common
     text = ""
     for split, by_method in found.items():

@@ -16,7 +16,7 @@ from fedtct.history import rated_on
 from fedtct.runs.config import OWN, OWN_DEFAULTS, RunConfig, as_value
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.plan import Plan
-from fedtct.runs.summary import Summary
+from fedtct.runs.summary import CommonClass, Summary
 
 TABLE = "summary.csv"
 
@@ -67,6 +67,8 @@ class Line:
     seeds: int
     rating: float | None  # accuracy, or R² of a regression
     spread: float | None  # its standard deviation over seeds; none for a single one
+    rmse: float | None  # of a regression, on the same data
+    common: CommonClass | None  # of classes, if one is so common that accuracy says little
     held_out: float | None  # the rating to choose by, where test data is there besides
     worst_silo: float | None
     rounds: str
@@ -88,6 +90,8 @@ class Line:
             seeds=len(runs),
             rating=_over_seeds(fmean, ratings),
             spread=_over_seeds(stdev, ratings) if len(ratings) > 1 else None,
+            rmse=_over_seeds(fmean, [run.rmse(counts) for run in runs]),
+            common=CommonClass.of(folders),
             held_out=_over_seeds(fmean, held_out) if counts == "test" else None,
             worst_silo=_over_seeds(fmean, worst),
             rounds=" or ".join(dict.fromkeys(run.rounds for run in runs)),
@@ -102,12 +106,15 @@ class Line:
         """Plain values under names that say what was measured on what: ``test_accuracy``, ``holdout_r2``."""
         measure = "r2" if self.regression else "accuracy"
         held_out = {} if self.held_out is None else {f"holdout_{measure}": self.held_out}
+        beside = {f"{self.rated_on}_rmse": self.rmse} if self.regression else {}
+        beside |= {"balanced_accuracy": self.common.balanced} if self.common else {}
         return {
             "method": self.method,
             "split": self.split,
             "seeds": self.seeds,
             f"{self.rated_on}_{measure}": self.rating,
             f"{self.rated_on}_{measure}_std": self.spread,
+            **beside,
             **held_out,
             f"worst_silo_{measure}": self.worst_silo,
             "worst_silo_on": self.worst_silo_on,

@@ -1,6 +1,5 @@
 """What a finished run amounts to, in a few numbers."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import groupby
@@ -146,13 +145,6 @@ def class_names(run: RunFolder, count: int) -> list[str]:
     split = run.finding(SPLIT)
     names: list[str] = split["class_names"] if split else (run.agreement() or {}).get("task", {}).get("names", [])
     return names if len(names) == count else [str(label) for label in range(count)]
-
-
-def mean_rmse(runs: Sequence[RunFolder], of: str) -> float | None:
-    """The root mean squared error over seeds; none if one has none."""
-    found = [Summary.of(run).rmse(of) for run in runs]
-    numbers = [value for value in found if value is not None and math.isfinite(value)]
-    return fmean(numbers) if len(numbers) == len(found) else None
 
 
 def silos_told(run: RunFolder) -> str:

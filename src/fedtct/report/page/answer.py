@@ -8,7 +8,7 @@ from fedtct.report.page.tasks import Method, Task, by_value, differences, listed
 from fedtct.runs.compare import Line
 from fedtct.runs.config import ELSEWHERE
 from fedtct.runs.folder import RunFolder
-from fedtct.runs.summary import SILO_SAMPLES, CommonClass, SiloRatings, Summary, final_row, mean_rmse, silos_told
+from fedtct.runs.summary import SILO_SAMPLES, CommonClass, SiloRatings, Summary, final_row, silos_told
 
 COLUMNS = ("method", "seeds", "{rating}", "{beside}", "to centralized", "worst silo", "rounds", "MB a silo", "seconds")
 CENTRALIZED = "centralized"  # the bound: data in one place
@@ -38,8 +38,7 @@ def section(task: Task) -> Section:
 
 def _common_classes(results: Sequence[Result]) -> dict[str, CommonClass]:
     """By method, the class that is so common that its accuracy says little; most data has none."""
-    found = {method.label: CommonClass.of(method.counted) for method, _ in results if method.over}
-    return {label: common for label, common in found.items() if common}
+    return {method.label: line.common for method, line in results if method.over and line.common}
 
 
 def _place(result: Result) -> tuple[bool, bool, float]:
@@ -60,8 +59,7 @@ def _cells(method: Method, line: Line, bound: float | None, rating: Rating) -> l
 def _beside(method: Method, line: Line, common: CommonClass | None, rating: Rating) -> str:
     """What stands beside the rating: a regression's error, or the accuracy if classes were equally common."""
     if line.regression:
-        error = mean_rmse(method.counted, line.rated_on) if method.over else None
-        return "–" if error is None else number(error, digits=4)
+        return number(line.rmse, digits=4) if method.over and line.rmse is not None else "–"
     return rating.text(common.balanced if common else None)
 
 
