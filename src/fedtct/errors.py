@@ -1,7 +1,7 @@
 """The one error a user is meant to read, and what most often leads to it: a number that cannot be."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from typing import Any
 
@@ -79,3 +79,15 @@ def _finite(name: str, value: Any) -> float:
     if abs(value) > LARGEST_NUMBER:
         raise FedtctError(f"{name} must be at most {LARGEST_NUMBER:g}")
     return float(value)
+
+
+def each_once(say: Callable[[str], None]) -> Callable[..., None]:
+    """What shows warnings, each once: Python forgets what it has shown whenever a library touches its filters."""
+    shown: set[str] = set()
+
+    def show(message: Warning | str, *where: Any, **more: Any) -> None:
+        if (text := str(message)) not in shown:
+            shown.add(text)
+            say(f"warning: {text}")
+
+    return show

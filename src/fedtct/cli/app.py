@@ -3,7 +3,7 @@
 import io
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +18,7 @@ from fedtct.cli.paper import paper
 from fedtct.cli.report import report
 from fedtct.cli.run import run
 from fedtct.cli.stopping import INTERRUPTED, reason_of
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, each_once
 
 BAD_INPUT = 2
 # Of the click that typer uses, which may be its own.
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # not every terminal has an ε: better a question mark than no answer
-    warnings.showwarning = _show_each_once()
+    warnings.showwarning = each_once(lambda text: print(f"fedtct: {text}", file=sys.stderr))
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         result = app(args=words or ["--help"], prog_name="fedtct", standalone_mode=False)
@@ -88,15 +88,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _complain(message: str, code: int) -> int:
     print(f"fedtct: {message}", file=sys.stderr)
     return code
-
-
-def _show_each_once() -> Callable[..., None]:
-    """Prints a warning, once a command: Python forgets what it has shown whenever a library touches its filters."""
-    shown: set[str] = set()
-
-    def show(message: Warning | str, *where: Any, **more: Any) -> None:
-        if (text := str(message)) not in shown:
-            shown.add(text)
-            print(f"fedtct: warning: {text}", file=sys.stderr)
-
-    return show

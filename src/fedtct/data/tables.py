@@ -288,6 +288,11 @@ class TableCode:
     columns: tuple[Column, ...]
 
     @property
+    def names(self) -> list[str]:
+        """All columns."""
+        return [column.name for column in self.columns]
+
+    @property
     def texts(self) -> list[str]:
         """The columns of texts."""
         return [column.name for column in self.columns if column.categories is not None]

@@ -91,16 +91,16 @@ def deployed_silo(context: Context) -> Seat:
     """The silo that this SuperNode was started for, as its silo.toml tells."""
     silo = SiloConfig.read(str(context.node_config["silo"]))
     return Seat(
-        silo.name,
-        silo.load,
-        silo.path(silo.cache),
-        int(silo.cache_gb * 1e9),
-        silo.device,
-        silo.precision,
-        silo.secret(),
-        silo.budget(),
-        silo.fingerprint,
-        say,
+        name=silo.name,
+        load=silo.load,
+        cache=silo.path(silo.cache),
+        cache_bytes=int(silo.cache_gb * 1e9),
+        device=silo.device,
+        precision=silo.precision,
+        secret=silo.secret(),
+        budget=silo.budget(),
+        fingerprint=silo.fingerprint,
+        say=say,
     )
 
 

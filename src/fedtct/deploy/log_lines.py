@@ -4,8 +4,8 @@ import json
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
+from fedtct.errors import each_once
 from fedtct.files import strict
 from fedtct.history import Row, as_plain
 from fedtct.runs.watcher import Watcher
@@ -21,15 +21,8 @@ def say(text: str) -> None:
 @contextmanager
 def warnings_said(say: Callable[[str], None]) -> Iterator[None]:
     """What is warned of is said, once: Python would write it where nobody looks."""
-    said = set()
-
-    def show(message: Warning | str, *where: Any, **more: Any) -> None:
-        if (text := str(message)) not in said:
-            said.add(text)
-            say(f"warning: {text}")
-
     with warnings.catch_warnings():
-        warnings.showwarning = show
+        warnings.showwarning = each_once(say)
         yield
 
 

@@ -180,7 +180,9 @@ def serve(
     own_model = config.model if is_function_name(config.model) else ""
     terms, warn = server.terms(config.silos), folder.watcher.warn
     plan = {"planned_noise": config.noise, "planned_releases": config.releases} if config.epsilon else None
-    federation = FlowerFederation(grid, folder.key, terms, folder.note, own_model, warn, keys, plan, bool(resume))
+    federation = FlowerFederation(
+        grid, folder.key, terms, folder.note, own_model, warn, keys, plan=plan, resumed=bool(resume)
+    )
     finished = "finished already" if folder.finished else "finished"
     fit = folder.fit() if folder.finished else _fit(federation, folder, server)
     federation.close()  # silos may not have heard of the end of one that had finished, nor may there be a report

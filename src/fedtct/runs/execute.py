@@ -131,7 +131,7 @@ def own_job(config: RunConfig, watcher: Watcher) -> Job:
 
 def _read_test(config: RunConfig, table: TableCode | None) -> tuple[Any, Any]:
     """Test data, read as the silos' was; a table may have any other columns as well."""
-    texts, only = (table.texts, [column.name for column in table.columns]) if table else ((), ())
+    texts, only = (table.texts, table.names) if table else ([], [])
     return read_samples(Path(config.test), config.target, config.task, config.image_size, texts, only=only)
 
 

@@ -54,7 +54,7 @@ class Saved(NamedTuple):
         """Samples with what is true of them."""
         task = "regression" if isinstance(self.model.spec.task, Regression) else "classification"
         table = self.model.spec.inputs.table
-        only = [column.name for column in table.columns] if table else []
+        only = table.names if table else []
         return read_samples(path, target or self.target, task, self._image_size, self._texts, only=only)
 
     @property
