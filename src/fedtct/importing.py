@@ -17,9 +17,13 @@ def is_function_name(text: str) -> bool:
     return re.fullmatch(r"[A-Za-z_][\w.]*:\w+", text) is not None
 
 
-def import_function(name: str, folder: Path) -> Callable[..., Any]:
-    """The function module:function, the module being in ``folder`` or installed."""
+def import_function(name: str, folder: Path, *, installed: bool = True) -> Callable[..., Any]:
+    """The function module:function, the module being in ``folder`` or, unless that is ruled out, ``installed``."""
+    if not is_function_name(name):
+        raise FedtctError(f"'{name}' names no function: it is to be module:function")
     module, function = name.split(":")
+    if not installed and not _origin(module.split(".")[0], folder):
+        raise FedtctError(f"{name} is in no module of {folder.name}, and others are not used here")
     try:
         with importable(folder):
             found = getattr(importlib.import_module(module), function)
@@ -35,10 +39,15 @@ def import_function(name: str, folder: Path) -> Callable[..., Any]:
 
 def _check_home(module: str, folder: Path) -> None:
     """Refuse a module from elsewhere where the folder has its own: of a name, Python knows the one that came first."""
-    own = PathFinder.find_spec(module, [str(folder.absolute())])
-    known = getattr(sys.modules[module], "__file__", None)
-    if own and own.origin and Path(own.origin).resolve() != Path(known or "/").resolve():
-        raise FedtctError(f"{own.origin} is not used, as {known or 'another'} has its name already: rename one of them")
+    own, known = _origin(module, folder), getattr(sys.modules[module], "__file__", None)
+    if own and Path(own).resolve() != Path(known or "/").resolve():
+        raise FedtctError(f"{own} is not used, as {known or 'another'} has its name already: rename one of them")
+
+
+def _origin(module: str, folder: Path) -> str | None:
+    """The file of a module in a folder, if it is there."""
+    found = PathFinder.find_spec(module, [str(folder.absolute())])
+    return found.origin if found else None
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from torch import Tensor
 from fedtct.errors import FedtctError
 from fedtct.least_squares import Sums
 from fedtct.models import Weights
-from fedtct.seeds import digest
+from fedtct.seeds import whole_digest
 
+AddNoise = Callable[[Weights, Weights, float, float, list[int]], Weights]  # as noisy_update does
 LARGEST_EPSILON = 100.0  # beyond it nothing is promised
 
 # The account. Gaussian releases compose, however each depends on those before, to a single one with μ = √releases/noise
@@ -84,15 +85,14 @@ def _root(rising: Callable[[float], float], low: float, high: float) -> float:
 # The releases.
 
 
-def draw_key(
-    secret: str, question: str, seat: int, message: Mapping[str, Any], samples: Mapping[str, Tensor]
-) -> list[int]:
-    """What a reply's noise is drawn from: the same question gets the same answer, another one noise of its own.
+def draw_key(secret: str, question: str, seat: int, *content: Mapping[str, Any]) -> list[int]:
+    """What a reply's noise is drawn from: the message, the samples, and the reply as it is before.
 
-    So a question that is asked again after a crash tells nothing more. Asked about other samples, it gets other noise:
-    with the same, the difference of both replies would be what the samples differ in.
+    A question that is asked again after a crash gets the same answer, which tells nothing more. Two answers that differ
+    must differ in their noise: with the same, their difference would be told without any. And if they are the same to
+    different questions, or about other samples, that must not be told either.
     """
-    text = "/".join([secret, question, str(seat), digest(message), digest(samples)])
+    text = "/".join([secret, question, str(seat), *map(whole_digest, content)])
     return [int(word) for word in np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint32)]
 
 
@@ -145,13 +145,17 @@ def sums_sensitivity(num_classes: int) -> float:
 
 
 def noisy_sums(sums: Sums, noise: float, key: list[int]) -> Sums:
-    """Sums of bounded features with noise on all but n and Σ|y|², which depend on the number of samples alone."""
-    draws = np.random.RandomState(key)
-    deviation = noise * sums_sensitivity(sums.t.shape[1])
+    """Sums of bounded features and classes with noise on all but n and Σ|y|² = n·(1 − 1/C).
+
+    This Σ|y|² is computed anew: rounding errors of the sum depend on the labels.
+    """
+    draws, classes = np.random.RandomState(key), sums.t.shape[1]
+    deviation = noise * sums_sensitivity(classes)
     upper = torch.triu(_gaussian(draws, deviation, sums.s))
     upper[0, 0] = 0.0
     symmetric = upper + torch.triu(upper, 1).T
-    return sums._replace(s=sums.s + symmetric, t=sums.t + _gaussian(draws, deviation, sums.t))
+    yy = float(sums.s[0, 0]) * (1 - 1 / classes)
+    return Sums(sums.s + symmetric, sums.t + _gaussian(draws, deviation, sums.t), yy)
 
 
 def _gaussian(draws: np.random.RandomState, deviation: float, like: Tensor) -> Tensor:

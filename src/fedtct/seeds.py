@@ -44,7 +44,12 @@ def generator(seed: int, *key: str | int) -> torch.Generator:
 
 
 def digest(message: Mapping[str, Any], *more: str) -> str:
-    """A name for a message's content."""
+    """A name for a message's content, that guards against accidents."""
+    return whole_digest(message, *more)[:16]
+
+
+def whole_digest(message: Mapping[str, Any], *more: str) -> str:
+    """A name for a message's content that nobody finds another content for."""
     result = hashlib.sha256(repr(more).encode())
     for key, value in sorted(message.items()):
         # What each part is stands before it: other parts of the same bytes are another message.
@@ -52,4 +57,4 @@ def digest(message: Mapping[str, Any], *more: str) -> str:
         result.update(repr((key, kind)).encode())
         if isinstance(value, Tensor):
             result.update(value.cpu().numpy().tobytes())
-    return result.hexdigest()[:16]
+    return result.hexdigest()

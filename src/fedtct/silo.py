@@ -18,9 +18,10 @@ from fedtct.least_squares import LocalFeatures, LocalRegression, Sums, times
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.models.trial import try_tokens
 from fedtct.precision import full_precision
-from fedtct.privacy import draw_key, noisy_sums, noisy_update
+from fedtct.privacy import AddNoise, draw_key, noisy_sums, noisy_update
 from fedtct.seeds import derive, generator
 from fedtct.tangent import Normaliser, Recipe, TangentMap, tangent_map
+from fedtct.tasks import UNNAMED as UNNAMED_CLASSES
 from fedtct.tasks import Classification, Score, add
 from fedtct.training import (
     Frozen,
@@ -35,8 +36,12 @@ from fedtct.training import evaluate as rate_network
 from fedtct.training.evaluation import batch_size
 
 Message = dict[str, Any]
-STAGE1, STAGE2 = ("freeze", "train", "evaluate"), ("moments", "normalise", "regress", "rate", "assess", "sums")
-QUESTIONS = ("describe", *STAGE1, *STAGE2, "calibrate")
+QUESTIONS = (
+    "describe",
+    *("freeze", "train", "evaluate"),
+    *("moments", "normalise", "regress", "rate", "assess", "sums"),
+    "calibrate",
+)
 FEATURE_BATCH = 500
 NOTHING = Score(0, 0, 0.0)
 UNNAMED = "silo"
@@ -77,6 +82,8 @@ class Silo:
         self.index = 0
         self.device = torch.device("cpu")
         self.secret = ""  # what noise is drawn with besides the question; where it is to protect, nobody else's
+        self.add_noise: AddNoise = noisy_update  # to what training sends
+        self.spend = _count_nothing  # told of a release before it leaves: what its noise is drawn from, and how much
         self.memory: dict[str, Memory] = {}
         self._given: dict[str, Any] = {}  # tables, names and numbers, as they were before silos agreed on their code
         self._features: LocalFeatures | None = None
@@ -194,8 +201,8 @@ class Silo:
         if correction := correction_of(message):
             correction.after(self.memory["stage1"], start.parameters, local.parameters, steps)
         if message["noise"]:
-            key = self.noise_key("train", message)
-            local = noisy_update(start, local, message["clip"], message["noise"], key)
+            key = self._release("train", message, local._asdict())
+            local = self.add_noise(start, local, message["clip"], message["noise"], key)
         return {"n": len(self), "steps": steps} | local._asdict()
 
     def evaluate(self, message: Message) -> Message:
@@ -265,12 +272,16 @@ class Silo:
         for xs, ys in zip(self.x.split(FEATURE_BATCH), self.y.split(FEATURE_BATCH), strict=True):
             sums = sums.add(tangents(xs), self._targets(ys))
         if message["noise"]:
-            sums = noisy_sums(sums, message["noise"], self.noise_key("sums", message))
+            if self.spec.task != UNNAMED_CLASSES or self.spec.num_classes < 2:
+                raise FedtctError("sums are differentially private of classes from 0 alone: nothing bounds numbers")
+            sums = noisy_sums(sums, message["noise"], self._release("sums", message, sums._asdict()))
         return {"n": len(self), "s": sums.pack(), "t": sums.t, "yy": sums.yy}
 
-    def noise_key(self, question: str, message: Message) -> list[int]:
-        """What the noise on a reply is drawn from."""
-        return draw_key(self.secret, question, self.index, message, {"x": self.x, "y": self.y})
+    def _release(self, question: str, message: Message, reply: Message) -> list[int]:
+        """What the noise on a reply is drawn from, once it is told that it will leave."""
+        key = draw_key(self.secret, question, self.index, message, {"x": self.x, "y": self.y}, reply)
+        self.spend(key, message["noise"])
+        return key
 
     @torch.no_grad()
     def calibrate(self, message: Message) -> Message:
@@ -279,6 +290,8 @@ class Silo:
         assert isinstance(task, Classification)
         predict = self._linear_model(message) if "w" in message else self._network_at(message)
         losses, judged = torch.zeros_like(temperatures), 0
+        if not len(self.held_y):  # split() would give one empty batch, which not every model takes
+            return {"n": 0, "losses": losses}
         size = batch_size(self.held_x)
         for xs, ys in zip(self.held_x.split(size), self.held_y.split(size), strict=True):
             more, count = task.losses(predict(xs), ys, temperatures)
@@ -321,11 +334,15 @@ class Silo:
         return tangent_map(self.spec, recipe, self.network.device)
 
 
+def _count_nothing(key: list[int], noise: float) -> None:
+    """In a simulation the server's account is all there is."""
+
+
 def take_steps(
     regression: LocalRegression,
     w: Tensor,
-    lr: float | Tensor,
-    steps: int | Tensor,
+    lr: float,
+    steps: int,
     scaffold: ScaffoldCorrection | None,
     memory: Memory,
 ) -> tuple[Tensor, Tensor]:

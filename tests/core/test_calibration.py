@@ -1,6 +1,7 @@
 """Probabilities: a temperature that all silos' held-out samples agree on, and honesty where there are none."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,16 +9,28 @@ import torch.nn.functional as F
 from core_helpers import quick, skewed_data, tct
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from fedtct import Classifier, FedAvg, FedtctError, Ridge, ScaffoldRegression, Silo
 from fedtct.calibration import TEMPERATURES, best_temperature
 
+
+class Flattening(nn.Sequential):
+    """Takes no empty batch, as many models do not."""
+
+    def forward(self, x):
+        return super().forward(x.view(x.size(0), -1))
+
+
 TRAIN = FedAvg("mlp", rounds=3, local_epochs=2, batch_size=8)
+OWN = Flattening(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
 METHODS = {
     "network": TRAIN,
     "ridge": tct("mlp", Ridge(d=30), stage1=TRAIN),
     "scaffold": tct("mlp", ScaffoldRegression(rounds=2, steps=20, lr="auto"), stage1=TRAIN, p=30),
 }
+TRAIN_OWN = replace(TRAIN, model=OWN)
+OWN_METHODS = [TRAIN_OWN, *(replace(METHODS[name], model=OWN, stage1=TRAIN_OWN) for name in ("ridge", "scaffold"))]
 PARTS = skewed_data((60, 40, 20))
 
 
@@ -43,6 +56,12 @@ def test_the_temperature_is_that_of_the_pooled_held_out_samples(name, holdouts, 
     assert torch.equal(model.predict_proba(x).argmax(1), model.predict(x))
     model.save(tmp_path)
     assert torch.equal(Classifier.load(tmp_path).predict_proba(x), model.predict_proba(x))
+
+
+@pytest.mark.parametrize("method", OWN_METHODS, ids=METHODS)
+def test_a_silo_that_holds_nothing_out_is_no_empty_batch_to_a_model(method):
+    parts = [Silo(*part, holdout=holdout) for part, holdout in zip(PARTS, (0.4, 0.0, 0.4), strict=True)]
+    assert method.fit(parts).model.calibrated
 
 
 @pytest.mark.parametrize("name", METHODS)

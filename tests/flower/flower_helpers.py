@@ -35,6 +35,7 @@ METHODS = {
     "gradient descent": fedtct.TCT("mlp", TCT.stage1, TCT.features, fedtct.GradientDescent(rounds=2)),
     "ridge": fedtct.TCT("mlp", TCT.stage1, TCT.features, fedtct.Ridge(d=200, ridge="holdout")),
     "private": PRIVATE,  # by Flower's own mod there, by ours here
+    "private, diverged": replace(PRIVATE, lr=1e30),  # updates of zero
     "private last layer": replace(PRIVATE, trainable="last-layer"),
     "private ridge": fedtct.TCT("mlp", PRIVATE, TCT.features, fedtct.Ridge(d=200, noise=0.01)),
 }

@@ -71,9 +71,10 @@ def test_nothing_is_told_to_a_run_without_differential_privacy(grid, method):
 @pytest.mark.parametrize(
     ("question", "message"),
     [
-        ("train", {"noise": 0.0, "evaluate": False}),
-        ("train", {"noise": float("nan"), "evaluate": False}),
-        ("train", {"noise": 1.0, "evaluate": True}),
+        ("train", {"noise": 0.0, "evaluate": False, "correction": "none"}),
+        ("train", {"noise": float("nan"), "evaluate": False, "correction": "none"}),
+        ("train", {"noise": 1.0, "evaluate": True, "correction": "none"}),
+        ("train", {"noise": 1.0, "evaluate": False, "correction": "scaffold"}),
         ("sums", {"noise": 0.0, "bounded": True}),
         ("sums", {"noise": 1.0, "bounded": False}),
         ("evaluate", {}),

@@ -1,11 +1,13 @@
 """The Flower app of a silo: a question comes in, a fresh process answers it from the silo's data and its cache."""
 
+import hashlib
 import json
 import logging
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import fedtct
 from fedtct.deploy.cache import RunCache
 from fedtct.deploy.local_dp import with_flowers_noise
 from fedtct.deploy.log_lines import say, warnings_said
-from fedtct.deploy.privacy_budget import Budget
+from fedtct.deploy.privacy_budget import Budget, Refusal
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
 from fedtct.federation.local import LocalFederation
@@ -43,11 +45,13 @@ from fedtct.federation.wire import (
 )
 from fedtct.importing import import_function
 from fedtct.models import NetworkSpec
+from fedtct.privacy import AddNoise
 from fedtct.seeds import digest
 from fedtct.silo import Message, Silo
 
 log = logging.getLogger(__name__)
 NEEDS_FEATURES = ("normalise", "regress", "rate")
+UNTOLD = "it could not answer, and as it answers with differential privacy alone, only its own log says why"
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class Seat:
     secret: str = ""  # that noise is drawn with
     budget: Budget | None = None  # without one the server says how private replies are
     fingerprint: Callable[[], str] = str  # of its data, if it lies in files
+    installed_models: bool = False  # else a server's message can call what is in the app that came with the run alone
     say: Callable[[str], None] = log.info  # for whoever looks after it
 
 
@@ -119,18 +124,16 @@ def reply(message: FlowerMessage, context: Context, seat: Seat) -> Any:
         if seat.budget:
             seat.budget.check(envelope.run, envelope.question, question)
         with warnings_said(seat.say):
-            answer, key = respond(seat, envelope, question)
-        if key and seat.budget:
-            seat.budget.spend(envelope.run, key, question["noise"])
-        if key and envelope.question == "train":
-            answer = with_flowers_noise(message, context, answer, question["clip"], question["noise"], key)
+            answer = respond(seat, envelope, question, partial(with_flowers_noise, message, context))
         seat.say(f"{seat.name} answered {about} in {time.perf_counter() - start:.1f} s")
     except Unprepared:
         answer, own = {}, own | {UNPREPARED: True}
         seat.say(f"{seat.name} is to be told first what {about} is about")
     except Exception as error:
         log.exception("%s could not answer %s", seat.name, about)
-        answer, own = {}, own | {ERROR: told(error)}
+        # An error may depend on the samples, and costs nothing.
+        secretive = seat.budget is not None and not isinstance(error, Refusal)
+        answer, own = {}, own | {ERROR: UNTOLD if secretive else told(error)}
     return pack(answer, own, half)
 
 
@@ -139,25 +142,24 @@ def told(error: Exception) -> str:
     return error.told if isinstance(error, FedtctError) else f"{type(error).__name__}; the silo's log says more"
 
 
-def respond(seat: Seat, envelope: Envelope, message: Message) -> tuple[Message, list[int]]:
-    """Answer with what the cache holds, and keep what the next question will need.
-
-    Beside the answer comes what its noise is drawn from, if there is to be any. Flower adds that of training.
-    """
+def respond(seat: Seat, envelope: Envelope, message: Message, add_noise: AddNoise) -> Message:
+    """Answer with what the cache holds, and keep what the next question will need."""
     if not re.fullmatch(r"\w+", envelope.run):  # it names a folder
         raise FedtctError(f"'{envelope.run}' is no name of a run")
     cache = RunCache(seat.cache, envelope.run, seat.cache_bytes)
     question = envelope.question
     if question == FORGET:
         cache.forget()
-        return {}, []
+        return {}
     if kept := _kept_answer(cache, envelope):
-        return kept, []
+        return kept
     federation = LocalFederation([seat.load()], seat.device, precision=seat.precision)
     (silo,) = federation.silos
-    silo.index, silo.secret = envelope.seat, _secret(seat, envelope)
+    silo.index, silo.secret, silo.add_noise = envelope.seat, _secret(seat, envelope), add_noise
+    if seat.budget:
+        silo.spend = partial(seat.budget.spend, envelope.run)
     if envelope.network and question != "describe":  # whether its data fits is for the server to say
-        federation.use(_network(json.loads(envelope.network)))
+        federation.use(_network(json.loads(envelope.network), seat.installed_models))
     if question in NEEDS_FEATURES:
         _take_features(silo, cache, envelope)
     if message.get("frozen"):
@@ -168,8 +170,7 @@ def respond(seat: Seat, envelope: Envelope, message: Message) -> tuple[Message, 
         memory = cache.memory(envelope.last).get(stage, {})
         silo.memory = {stage: {k: v.to(federation.device) for k, v in memory.items()}}
         forgot = envelope.last >= 0 and message["correction"] != "none" and not memory
-    key = silo.noise_key(question, message) if message.get("noise") else []
-    (answer,) = federation.deliver(question, message | {"noise": 0.0} if question == "train" else message)
+    (answer,) = federation.deliver(question, message)
     if question == "freeze":
         cache.keep_frozen({name: value for name, value in message.items() if isinstance(value, Tensor)})
     _keep(silo, cache, envelope, answer)
@@ -177,18 +178,20 @@ def respond(seat: Seat, envelope: Envelope, message: Message) -> tuple[Message, 
     if changed:
         seat.say(OTHER_DATA)
     notes = {FORGOT: True} if forgot else {CHANGED: True} if changed else {}
-    return answer | notes, key
+    return answer | notes
 
 
-def _network(record: dict[str, Any]) -> NetworkSpec:
+def _network(record: dict[str, Any], installed: bool) -> NetworkSpec:
     """The network that a question is about; a model of the federation's own is made by code that came with the run."""
-    build = import_function(record[OWN_MODEL], Path.cwd()) if record[OWN_MODEL] else None
+    own = record[OWN_MODEL]
+    build = import_function(own, Path.cwd(), installed=installed) if own else None
     return replace(NetworkSpec.from_record(record, build), fixed=fixed_buffers(record))
 
 
 def _secret(seat: Seat, envelope: Envelope) -> str:
-    """Noise differs from run to run. In a simulation it follows from the seed."""
-    return seat.secret and f"{seat.secret}/{envelope.run}"
+    """Noise differs from run to run, and with the network that is asked about. In a simulation the seed decides."""
+    network = hashlib.sha256(envelope.network.encode()).hexdigest()
+    return seat.secret and f"{seat.secret}/{envelope.run}/{network}"
 
 
 def _kept_answer(cache: RunCache, envelope: Envelope) -> Message:

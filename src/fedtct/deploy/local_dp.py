@@ -10,8 +10,7 @@ from flwr.clientapp.mod import LocalDpMod
 from fedtct.errors import FedtctError
 from fedtct.federation.wire import pack, unpack
 from fedtct.models import Weights
-from fedtct.privacy import bounded, update_sensitivity
-from fedtct.silo import Message
+from fedtct.privacy import bounded, noisy_update, update_sensitivity
 
 # The mod's noise is sensitivity·√(2·ln(1.25/δ))/ε. Our account is of the whole run and exact, so the noise is given as
 # the sensitivity, and these make the factor one.
@@ -19,18 +18,20 @@ EPSILON, DELTA = 1.0, 1.25 / math.sqrt(math.e)
 
 
 def with_flowers_noise(
-    question: FlowerMessage, context: Context, answer: Message, clip: float, noise: float, key: list[int]
-) -> Message:
-    """The answer with its weights clipped and noised by Flower, drawn from ``key``."""
-    start, local = (Weights(*(m[name] for name in Weights._fields)) for m in (unpack(question.content)[0], answer))
+    question: FlowerMessage, context: Context, start: Weights, local: Weights, clip: float, noise: float, key: list[int]
+) -> Weights:
+    """What training led to, clipped and noised by Flower, drawn from ``key``."""
     trained = bounded(start, local, clip)._asdict()
     mod = LocalDpMod(clip, noise * update_sensitivity(clip), EPSILON, DELTA)
     before = np.random.get_state()  # noqa: NPY002 (what the mod draws from)
     np.random.seed(key)  # noqa: NPY002
     try:
         noisy = mod(question, context, lambda message, _: FlowerMessage(pack(trained, {}), reply_to=message))
+    except ZeroDivisionError:  # by the norm of an update: that of a training that diverged is zero
+        return noisy_update(start, local, clip, noise, key)
     finally:
         np.random.set_state(before)  # noqa: NPY002
     if noisy.has_error():
         raise FedtctError(f"differential privacy failed: {noisy.error.reason}")
-    return answer | unpack(noisy.content)[0]
+    answer = unpack(noisy.content)[0]
+    return Weights(*(answer[name].to(tensor) for name, tensor in local._asdict().items()))

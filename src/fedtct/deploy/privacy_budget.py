@@ -26,6 +26,10 @@ LOCK_SECONDS = 60.0  # another process that answers for this silo needs far less
 Ledger = dict[str, dict[str, float]]  # of runs: the noise of each release
 
 
+class Refusal(FedtctError):
+    """What a silo does not answer, whatever its samples are: a server may know why."""
+
+
 @dataclass(frozen=True)
 class Budget:
     """What a silo is willing to spend, and the folder where it takes down what it has."""
@@ -41,9 +45,12 @@ class Budget:
         if question == "describe" and message.get("private"):
             self._check_plan(run, message.get("planned_noise", math.inf), message.get("planned_releases", 0))
             return
-        bounded = (question == "train" and not message["evaluate"]) or (question == "sums" and message["bounded"])
+        if question == "train":  # what a correction remembers of the samples would be in the update unseen
+            bounded = not message["evaluate"] and message["correction"] == "none"
+        else:
+            bounded = question == "sums" and message["bounded"]
         if not bounded or not message["noise"] > 0:
-            raise FedtctError(
+            raise Refusal(
                 f"this silo answers with differential privacy alone (epsilon in its silo.toml), and '{question}' came "
                 "without: set epsilon in run.toml"
             )
@@ -71,7 +78,7 @@ class Budget:
         spent = _squared_mu(ledger)
         if spent + more > (1 + ROUNDING) * mu_of(self.epsilon, self.delta) ** 2:
             before, after = (epsilon_of(math.sqrt(squared), self.delta) for squared in (spent, spent + more))
-            raise FedtctError(
+            raise Refusal(
                 f"this silo has spent ε = {before:.3g} in all runs so far, this one would make it {after:.3g}, and its "
                 f"own limit is {self.epsilon:g} at δ = {self.delta:g} (epsilon in its silo.toml): set a smaller "
                 "epsilon in run.toml"

@@ -84,7 +84,15 @@ def simulated_silo(context: Context, settings: str, cache: Path) -> Seat:
     index = int(context.node_config["partition-id"])
     job, config = _job(settings)
     silo = job.silos[index]
-    return Seat(f"silo-{index}", lambda: silo, cache / str(index), CACHE_BYTES, config.device, config.precision)
+    return Seat(
+        f"silo-{index}",
+        lambda: silo,
+        cache / str(index),
+        CACHE_BYTES,
+        config.device,
+        config.precision,
+        installed_models=True,
+    )
 
 
 @lru_cache(maxsize=1)  # a process answers for many silos, one after the other

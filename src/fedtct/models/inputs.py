@@ -55,12 +55,14 @@ class InputSpec:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "InputSpec":
-        """What ``record`` told."""
-        table = record.get("table")
+        """What ``record`` told; it may come from elsewhere, and a user's function is called with its shape."""
+        table, dtype = record.get("table"), getattr(torch, record["dtype"], None)
+        if not isinstance(dtype, torch.dtype):
+            raise FedtctError(f"'{record['dtype']}' is no type of numbers")
         return cls(
-            tuple(record["shape"]),
-            getattr(torch, record["dtype"]),
-            tuple(record["mean"]),
-            tuple(record["std"]),
+            tuple(map(int, record["shape"])),
+            dtype,
+            tuple(map(float, record["mean"])),
+            tuple(map(float, record["std"])),
             TableCode.from_record(table) if table else None,
         )

@@ -52,7 +52,8 @@ class NetworkSpec:
     @classmethod
     def from_record(cls, record: dict[str, Any], model: Model | None = None) -> "NetworkSpec":
         """What ``record`` told; ``model``, or what that function makes, stands in for one that is no name."""
-        inputs, outputs, seed = InputSpec.from_record(record["inputs"]), record["num_classes"], record.get("seed", 0)
+        inputs = InputSpec.from_record(record["inputs"])
+        outputs, seed = int(record["num_classes"]), int(record.get("seed", 0))
         if model is not None and not isinstance(model, str | nn.Module):
             model = build_own(model, inputs.shape, outputs, seed)
         return cls(
