@@ -4,6 +4,8 @@ import hashlib
 import json
 import math
 import os
+import secrets
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,12 +14,18 @@ from typing import Any
 from fedtct.errors import FedtctError
 
 HALF = ".half"  # ends the name of a file until it is whole; a process that is killed may leave one behind
+HALVES = f"*.{'[0-9a-f]' * 8}{HALF}"
+ABANDONED_SECONDS = 3600.0  # that nobody has written to a half for; a process elsewhere cannot be asked if it lives
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A file to write, that takes the place of ``path`` when it is whole; if it fails, nothing of it is left."""
-    half = path.with_name(path.name + HALF)
+    """A file to write, that takes the place of ``path`` when it is whole; if it fails, nothing of it is left.
+
+    Each writer has its own, so that of several at once one wins, with all that it wrote.
+    """
+    drop_halves(path.parent)
+    half = path.with_name(f"{path.name}.{secrets.token_hex(4)}{HALF}")
     try:
         yield half
         sync(half)  # its name must not reach the disk before what is in it: power can fail
@@ -28,6 +36,14 @@ def replacing(path: Path) -> Iterator[Path]:
         if isinstance(error, OSError) and error.errno is not None:  # which file it was, a full disk does not say
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+
+
+def drop_halves(folder: Path) -> None:
+    """Remove what processes that were killed left in a folder: each has a name of its own, so they would pile up."""
+    for half in folder.glob(HALVES):
+        with suppress(OSError):  # another process may have just removed it, or made it whole
+            if time.time() - half.stat().st_mtime > ABANDONED_SECONDS:
+                half.unlink()
 
 
 def sync(path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from fedtct.federation import Cost, Replies
-from fedtct.tasks import Score, add
+from fedtct.tasks import Regression, Score, Task, add
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,13 +91,13 @@ class Row(Rated):
         return self.silo_r2s if self.regression else self.silo_accuracies
 
     @classmethod
-    def of(cls, stage: str, number: int, cost: Cost, replies: Replies | None, test: Score | None) -> "Row":
+    def of(cls, stage: str, number: int, cost: Cost, task: Task, replies: Replies | None, test: Score | None) -> "Row":
         """Put a row together from what the silos and the test set say about a model."""
         train, held = (replies.scores(which) if replies else None for which in ("", "held_"))
         own = [kept if kept.samples else learnt for kept, learnt in zip(held or train or (), train or (), strict=True)]
         sums = {"train": add(train or []), "holdout": add(held or []), "test": test or add([])}
         there = {name: score for name, score in sums.items() if score.samples}
-        numbers = any(score.spread for score in there.values())
+        numbers = isinstance(task, Regression)
         kind = "r2" if numbers else "accuracy"
         values: dict[str, Any] = {f"{name}_{kind}": getattr(score, kind) for name, score in there.items()}
         values |= {f"{name}_loss": score.mean_loss for name, score in there.items() if name != "holdout"}

@@ -276,7 +276,8 @@ def _next_round(session: Session, stage: Stage, at: Checkpoint) -> Checkpoint:
     """Where a round leads from a state that it rates; if the stage stops, to the best state so far."""
     state, replies = stage.round(at.state, at.round)
     rated = at.round % stage.evaluate_every == 0
-    row = Row.of(stage.name, at.round, at.cost, replies, stage.test(at.state) if rated else None)
+    test = stage.test(at.state) if rated else None
+    row = Row.of(stage.name, at.round, at.cost, session.spec.task, replies, test)
     stopping = EarlyStopping(stage.patience, at.best)
     if rated:
         stopping.judge(at, row)
@@ -292,7 +293,7 @@ def _next_round(session: Session, stage: Stage, at: Checkpoint) -> Checkpoint:
 
 def _last_rating(session: Session, stage: Stage, at: Checkpoint) -> Checkpoint:
     """No round is left that would rate the last state: silos are asked for that alone."""
-    row = Row.of(stage.name, at.round, at.cost, stage.evaluate(at.state), stage.test(at.state))
+    row = Row.of(stage.name, at.round, at.cost, session.spec.task, stage.evaluate(at.state), stage.test(at.state))
     session.journal.record(row)
     if row.diverged:
         warnings.warn(f"{stage.name} diverged after {at.round} rounds. Lower lr.", stacklevel=3)

@@ -12,10 +12,14 @@ from rich.console import Console
 from fedtct.cli import main
 from fedtct.cli import screen as module
 from fedtct.cli.screen import Screen
-from fedtct.history import Row
+from fedtct.history import RATED_ON, Row
 from fedtct.runs.folder import RunFolder
 
 SMALL = ["--limit", "100", "--silos", "3", "--split", "iid", "--method", "fedavg", "--rounds", "3"]
+
+
+def test_bars_and_reports_choose_the_rating_that_counts_in_the_same_order() -> None:
+    assert list(module.TITLES) == list(RATED_ON)
 
 
 def test_counting_tells_how_far_it_is_and_how_long_it_takes(

@@ -12,7 +12,10 @@ from sklearn.metrics import r2_score
 from torch import nn
 
 from fedtct import Classifier, FedAvg, FedtctError, Ridge, ScaffoldRegression, Silo
+from fedtct.federation import Cost
+from fedtct.history import Row
 from fedtct.stage2.ridge import STRENGTHS
+from fedtct.tasks import Regression
 
 TRAIN = {"rounds": 2, "local_epochs": 2, "batch_size": 8}
 
@@ -88,6 +91,17 @@ def test_patience_and_ridge_choose_numbers_by_held_out_r2():
 def test_numbers_that_cannot_be_learnt(silos, model, message):
     with pytest.raises(FedtctError, match=message):
         FedAvg(model).fit(silos)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0])
+def test_targets_that_are_all_at_the_agreed_mean_are_numbers_all_the_same(shift):
+    task = Regression(mean=1000.0, std=20.0)
+    score = task.score(torch.full((5, 1), 0.1), task.encode(torch.full((5,), 1000.0 + shift), 1, "it"))
+    row = Row.of("stage1", 1, Cost(), task, None, score)
+    assert row.regression
+    assert row.test_accuracy is None
+    assert math.isnan(row.test_r2)  # there is no variance to explain
+    assert row.test_rmse == pytest.approx(2.0 - shift)
 
 
 def test_patience_refuses_held_out_targets_that_do_not_vary():

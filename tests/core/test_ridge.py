@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 from sklearn.linear_model import Ridge as SklearnRidge
+from torch import nn
 
 from fedtct import FedtctError, Ridge, Silo, partition
 from fedtct.federation import Cost, Replies
@@ -144,6 +145,28 @@ def test_of_strengths_that_are_right_as_often_the_one_that_errs_least_is_taken_a
     for place, (others_right, others_error) in enumerate(votes):
         assert (others_right, -others_error) <= (right, -error)
         assert (others_right, others_error) != (right, error) or place <= chosen
+
+
+@quick
+@given(st.sampled_from(["gcv", "holdout"]), st.integers(-12, 12), st.integers(0, 99))
+def test_features_that_are_not_normalised_may_be_of_any_size(ridge, power, seed):
+    """Those of a network that is nothing but its head are its inputs: strengths must be chosen in their units."""
+    draws = torch.Generator().manual_seed(seed)
+    x, y = torch.randn(60, 5, generator=draws), torch.randint(3, (60,), generator=draws)
+    y[:30] = x[:30, :3].argmax(1)
+
+    def scores(x):
+        network = nn.Linear(5, 3, bias=False)
+        silos = [Silo(x[:40], y[:40], holdout=0.3), Silo(x[40:], y[40:], holdout=0.3)]
+        return tct(network, Ridge(d=5, ridge=ridge), normalize=False).fit(silos).model.scores(x)
+
+    torch.testing.assert_close(scores(x * 2.0**power), scores(x), rtol=1e-4, atol=1e-5)
+
+
+def test_features_that_are_not_normalised_and_never_change_give_the_mean():
+    x, y = torch.ones(12, 4), torch.arange(12) % 3
+    model = tct(nn.Linear(4, 3), Ridge(d=5), normalize=False).fit([Silo(x, y)]).model
+    torch.testing.assert_close(model.scores(x), torch.zeros(12, 3), rtol=0, atol=1e-6)
 
 
 def test_holdout_needs_held_out_samples_and_says_so_before_training(digits):

@@ -3,14 +3,19 @@
 import os
 import stat
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors import SafetensorError
 
 from fedtct.deploy import cache as module
 from fedtct.deploy.cache import RunCache, drop_old_runs
 from fedtct.errors import FedtctError
+from fedtct.files import ABANDONED_SECONDS, HALF
 
 LIMIT = 100_000
 
@@ -37,6 +42,44 @@ def test_memory_is_that_of_the_last_round_that_counted_even_when_a_round_is_aske
         assert value_of(cache, 3) == 33
         cache.remember(late, memory(late), last=3)
     assert len(list(tmp_path.rglob("memory-*"))) == 2
+
+
+@given(delays=st.lists(st.integers(0, 3), max_size=12))
+def test_an_answer_that_came_too_late_takes_nothing_from_later_rounds_and_leaves_nothing(delays):
+    with TemporaryDirectory() as folder:
+        cache, last, under_way = RunCache(Path(folder), "run", LIMIT), -1, []
+        for position, delay in enumerate([*delays, 0, 0, 0, 0, 0]):  # in rounds; in time, in the end
+            assert value_of(cache, last) == (None if last < 0 else last)
+            if delay:
+                under_way.append((position + delay, position, last))
+            else:
+                cache.remember(position, memory(position), last)
+                last = position
+            for end, late, before in under_way:
+                if end == position:
+                    cache.remember(late, memory(late), before)
+        assert sorted(cache._rounds()) == [last - 1, last]
+
+
+def test_what_a_run_left_that_goes_on_from_an_earlier_round_is_never_taken(tmp_path):
+    cache = RunCache(tmp_path, "run", LIMIT)
+    for position in range(3):
+        cache.remember(position, memory(position), last=position - 1)
+    cache.remember(1, memory(11), last=0)
+    assert value_of(cache, 1) == 11
+    cache.remember(2, {}, last=1)  # this time there is nothing to remember
+    assert value_of(cache, 2) is None
+
+
+def test_what_a_killed_process_left_does_not_fill_the_cache(tmp_path):
+    cache = RunCache(tmp_path, "run", LIMIT)
+    cache.keep_features({"z": torch.zeros(10)}, {})
+    for number in range(3):
+        left = tmp_path / "run" / f"features.safetensors.0000000{number}{HALF}"
+        left.write_bytes(bytes(LIMIT))
+        os.utime(left, (time.time() - 2 * ABANDONED_SECONDS,) * 2)
+    cache.keep_features({"z": torch.ones(10)}, {})
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["features.safetensors"]
 
 
 def test_damaged_files_count_as_not_there(tmp_path):

@@ -132,3 +132,24 @@ def test_seeds_are_averaged(compared: Path, run_with: RunWith) -> None:
     assert CommonClass.of(runs) == ("ok", pytest.approx(0.94), pytest.approx(0.8125))
     (runs[1].path / "findings" / "classes.json").unlink()
     assert CommonClass.of(runs) is None
+
+
+def test_samples_without_an_answer_count_and_are_shown_only_if_there_are_any(compared: Path, run_with: RunWith) -> None:
+    run = with_confusion(run_with(compared / FEDAVG, "1", seed=1), [[1, 0, 3], [0, 98, 98]])
+    earlier = with_confusion(run_with(compared / FEDAVG, "0"), DEFECTS)  # these had no such column
+    assert CommonClass.of([run]) == ("ok", 0.98, pytest.approx((1 / 4 + 1 / 2) / 2))
+    assert CommonClass.of([earlier, run]) == ("ok", 0.98, pytest.approx((0.625 + 0.375) / 2))
+    for runs, answers, taken, recognised in (
+        ([earlier], ["defect", "ok"], [[1 / 4, 3 / 4], [0, 1]], [1 / 4, 1]),
+        ([run], ["defect", "ok", "no answer"], [[1 / 4, 0, 3 / 4], [0, 1 / 2, 1 / 2]], [1 / 4, 1 / 2]),
+        ([earlier, run], ["defect", "ok", "no answer"], [[1 / 4, 3 / 8, 3 / 8], [0, 3 / 4, 1 / 4]], [1 / 4, 3 / 4]),
+    ):
+        shown = classes.section(*arrange(runs))
+        assert shown is not None
+        points, cells = shown.blocks
+        assert isinstance(points, Chart)
+        assert isinstance(cells, Chart)
+        assert cells.layout["xaxis"]["ticktext"] == answers
+        assert cells.layout["yaxis"]["ticktext"] == ["defect", "ok"]
+        assert cells.data[0]["z"] == taken
+        assert points.data[0]["x"] == recognised

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
+from fedtct import FedAvg
 from fedtct.errors import FedtctError
 from fedtct.runs.compare import comparison
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Job, execute, prepare
-from fedtct.runs.findings import Judge, alone, class_counts, find_all, recall, table
+from fedtct.runs.findings import Judge, accuracy_in_mix, alone, class_counts, confusion, confusion_matrix, find_all
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.forms import ALONE
 
@@ -54,9 +56,9 @@ def test_they_agree_with_what_silos_and_the_server_say(tmp_path: Path) -> None:
     assert split is not None
     assert silos["own"] == pytest.approx(last.silo_accuracies)  # on what they hold out
     assert silos["everybody"] == pytest.approx(last.test_accuracy)
-    confusion = torch.tensor(classes["confusion"])
-    assert confusion.sum(1).tolist() == job.data.test.y.bincount(minlength=10).tolist()
-    assert int(confusion.diagonal().sum()) == round(last.test_accuracy * len(job.data.test.y))
+    found = torch.tensor(classes["confusion"])
+    assert found.sum(1).tolist() == job.data.test.y.bincount(minlength=10).tolist()
+    assert int(found.diagonal().sum()) == round(last.test_accuracy * len(job.data.test.y))
     held = [len(silo) + len(silo.held_y) for silo in job.silos]
     assert [sum(silo["counts"]) for silo in split["silos"]] == held
 
@@ -64,15 +66,15 @@ def test_they_agree_with_what_silos_and_the_server_say(tmp_path: Path) -> None:
 def test_a_silo_that_has_what_is_tested_is_judged_as_the_test_set_is(tmp_path: Path) -> None:
     folder = run(tmp_path / "a", replace(CONFIG, holdout=0.0))
     job, model = prepare(folder.config), folder.fit().model
-    found = table(model, *job.data.test).double()
-    assert recall(found, found.sum(1)) == pytest.approx(model.score(*job.data.test))
+    found = confusion_matrix(model, *job.data.test).double()
+    assert accuracy_in_mix(found, found.sum(1)) == pytest.approx(model.score(*job.data.test))
     judge = Judge.of(job, model.spec)
     assert judge is not None
     counts = class_counts(job, model.spec)
-    assert judge.rate(model, [1])["own"] == [pytest.approx(recall(found, counts[1]))]
+    assert judge.rate(model, [1])["own"] == [pytest.approx(accuracy_in_mix(found, counts[1]))]
     only = torch.zeros(10)
     only[4] = 7
-    assert recall(found, only) == pytest.approx(float(found[4, 4] / found[4].sum()))
+    assert accuracy_in_mix(found, only) == pytest.approx(float(found[4, 4] / found[4].sum()))
 
 
 @pytest.mark.filterwarnings("ignore:stage1 diverged")
@@ -83,7 +85,9 @@ def test_a_network_that_diverged_recognises_nothing(tmp_path: Path, holdout: flo
         found = folder.finding(name) or {}
         assert torch.tensor([found["everybody"]]).count_nonzero() == 0
         assert found["own"] == [0.0] * 3
-    assert torch.tensor((folder.finding("classes") or {})["confusion"]).equal(torch.zeros(10, 10, dtype=torch.long))
+    classes = torch.tensor((folder.finding("classes") or {})["confusion"])
+    assert classes[:, :-1].count_nonzero() == 0
+    assert int(classes.sum()) == len(prepare(folder.config).data.test.y)  # samples without an answer count, too
 
 
 def test_a_single_silo_alone_is_centralized_training(tmp_path: Path) -> None:
@@ -127,4 +131,16 @@ def test_what_was_found_is_not_computed_again(tmp_path: Path) -> None:
 
 def test_classes_that_no_test_sample_has_do_not_count() -> None:
     found = torch.tensor([[3.0, 1.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 1.0]])
-    assert recall(found, torch.tensor([10, 70, 30])) == pytest.approx((10 * 0.75 + 30 * 0.5) / 40)
+    assert accuracy_in_mix(found, torch.tensor([10, 70, 30])) == pytest.approx((10 * 0.75 + 30 * 0.5) / 40)
+
+
+def test_samples_that_a_model_has_no_finite_score_for_count_as_not_recognised() -> None:
+    x, y = torch.randn(40, 2, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 2
+    network = nn.Linear(2, 2)
+    network.weight.data = torch.tensor([[2.0, 2.0], [-2.0, -2.0]])
+    model = FedAvg(network, rounds=0).fit([(x, y)]).model
+    x[:10] = 3e38  # twice that overflows
+    found = torch.tensor(confusion(model, x, y)["confusion"], dtype=torch.float64)
+    assert found.sum(1).tolist() == [20, 20]
+    assert found[:, -1].tolist() == [5, 5]
+    assert accuracy_in_mix(found, found.sum(1)) == pytest.approx(model.score(x, y))

@@ -139,7 +139,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     RunFolder.create(tmp_path / "empty", config)
     (tmp_path / "killed").mkdir()
-    (tmp_path / "killed" / f"{CONFIG}{HALF}").write_text("dataset")  # as it began
+    (tmp_path / "killed" / f"{CONFIG}.0123abcd{HALF}").write_text("dataset")  # as it began
     RunFolder.create(tmp_path / "killed", config)
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "thesis.txt").write_text("mine")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from fedtct.cli.screen import RATED_ON, percent
+from fedtct.cli.screen import TITLES, percent
 
 if TYPE_CHECKING:
     from fedtct.classifier import Classifier
@@ -56,12 +56,12 @@ def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
         print_json(summary.as_dict())
         return
     megabytes = (summary.bytes_up + summary.bytes_down) / 1e6
-    rated = RATED_ON | {"worst_silo": _worst_silo(summary)}
+    rated = TITLES | {"worst_silo": _worst_silo(summary)}
     rated = {of: title for of, title in rated.items() if of == "train" or summary.rating(of) is not None}
     unit, show = _measure(summary.regression)
     titles = [title + (unit if place == 0 else "") for place, title in enumerate(rated.values())]
     of = rated_on([summary]) if summary.regression else None
-    errors = {f"{RATED_ON[of]} RMSE": _error(summary.rmse(of))} if of else {}
+    errors = {f"{TITLES[of]} RMSE": _error(summary.rmse(of))} if of else {}
     table = _table("method", "split", *titles, *errors, "rounds", "MB a silo", "seconds")
     table.add_row(
         summary.method,
@@ -99,10 +99,10 @@ def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) 
         print_json({"folder": str(folder), "table": [line.as_dict() for line in lines]})
         return
     unit, show = _measure(lines[0].regression)
-    title = RATED_ON[lines[0].rated_on] + unit
+    title = TITLES[lines[0].rated_on] + unit
     title += ", mean ± std" if any(line.seeds > 1 for line in lines) else ""
     held_out = [f"held-out{unit}"] if any(line.held_out is not None for line in lines) else []
-    error = [f"{RATED_ON[lines[0].rated_on]} RMSE"] if lines[0].regression else []
+    error = [f"{TITLES[lines[0].rated_on]} RMSE"] if lines[0].regression else []
     more = (*held_out, _worst_silo(lines[0]), *error)
     table = _table("split", "method", title, *more, "rounds", "MB a silo", "seconds")
     for before, line in zip([None, *lines], lines, strict=False):

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_LINES = 10.0
 Item = TypeVar("Item")
 RATING = ("describe", "evaluate", "rate", "assess", "calibrate")  # questions that belong to no round of their own
-RATED_ON = {"test": "test", "holdout": "held-out", "train": "train"}  # as titles, where there is little room
+TITLES = {"test": "test", "holdout": "held-out", "train": "train"}  # history.RATED_ON where there is little room
 WIDE = 130  # columns of a terminal: in fewer, bars show one accuracy, and no time but what is left
 OTHERS = {True: 92, False: 50}  # columns that all but the title of a bar takes, in a wide terminal and in others
-STAGES = {"stage1": "stage 1", "convexify": "convexify", "stage2": "stage 2", "alone": "each silo alone"}
+DOING = {"stage1": "stage 1", "stage2": "stage 2", "alone": "each silo alone"}  # what bars and lines say is done now
 
 
 class Screen:
@@ -155,7 +155,7 @@ class _Lines(_Shown):
         self.started = self.next_line = 0.0
 
     def begin(self, stage: str, rounds: int, done: int) -> None:
-        self.stage, self.rounds = STAGES.get(stage, stage), rounds
+        self.stage, self.rounds = DOING.get(stage, stage), rounds
         self.first = self.done = done
         self.started = time.monotonic()
         self.next_line = self.started + SECONDS_BETWEEN_LINES
@@ -190,7 +190,7 @@ class _Bars(_Shown):
 
     def begin(self, stage: str, rounds: int, done: int) -> None:
         self.rounds, self.done, self.silos = rounds, float(done), ""
-        self.task = self.screen.show_bar(f"{self.name}  {STAGES.get(stage, stage)}", rounds, done)
+        self.task = self.screen.show_bar(f"{self.name}  {DOING.get(stage, stage)}", rounds, done)
         self._show()
 
     def reply(self, question: str, done: int, total: int) -> None:
@@ -212,7 +212,7 @@ class _Bars(_Shown):
 
 def accuracies(row: Row) -> str:
     """The accuracies of a row, or R² of a regression, as far as there are any."""
-    found = {name: value for of, name in RATED_ON.items() if (value := row.rating(of)) is not None}
+    found = {name: value for of, name in TITLES.items() if (value := row.rating(of)) is not None}
     return "  ".join(f"{name} {f'R² {v:.3f}' if row.regression else percent(v)}" for name, v in found.items())
 
 

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from fedtct.errors import FedtctError
-from fedtct.files import replacing, write_text
+from fedtct.files import drop_halves, replacing, write_text
 from fedtct.training import Memory
 
 FEATURES, FROZEN, CHECKSUM = "features.safetensors", "frozen.safetensors", "checksum"
@@ -42,12 +42,19 @@ class RunCache:
         return memory
 
     def remember(self, position: int, memory: Mapping[str, Memory], last: int) -> None:
-        """Keep the memory after a round, and after the one before it: this one may not count, or be asked again."""
+        """Keep the memory after a round, and after the one before it: this one may not count, or be asked again.
+
+        Later rounds' stay, for this answer may be late. What a run left that then went on from an earlier round is not
+        taken for its own: a silo is asked to go on only from a round that it has answered, and so written, since.
+        Nothing piles up: every round removes those before it.
+        """
         tensors = {f"{stage}/{name}": t for stage, part in memory.items() for name, t in part.items()}
         if tensors:
             self._write(self._round(position), tensors, {})
+        else:
+            self._round(position).unlink(missing_ok=True)
         for number in self._rounds():
-            if number not in (last, position):
+            if number < position and number != last:
                 self._round(number).unlink(missing_ok=True)
 
     def features(self) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -104,7 +111,8 @@ class RunCache:
             ) from error
 
     def _make_room(self, size: int) -> None:
-        """Drop runs that are long gone, then the oldest, until there is room."""
+        """Drop what killed processes left, runs that are long gone, then the oldest, until there is room."""
+        drop_halves(self.folder)
         drop_old_runs(self.root)
         others = sorted((f for f in self.root.iterdir() if f.is_dir() and f != self.folder), key=_touched)
         for folder in others:

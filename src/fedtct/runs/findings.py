@@ -105,25 +105,29 @@ class Judge:
             own = [model.score(silo.given("held_x"), silo.given("held_y")) for silo in chosen]
             everybody = model.score(self.x, self.y)
         else:
-            found, counts = table(model, self.x, self.y).double(), class_counts(self.job, self.spec)
-            own, everybody = [recall(found, counts[k]) for k in silos], float(found.diagonal().sum() / found.sum())
+            found, counts = confusion_matrix(model, self.x, self.y).double(), class_counts(self.job, self.spec)
+            own = [accuracy_in_mix(found, counts[k]) for k in silos]
+            everybody = float(found.diagonal().sum() / found.sum())
         return {"own": own, "everybody": everybody, "held_out": self.held}
 
 
 def confusion(model: Classifier, x: Any, y: Any, tested: bool = True) -> Finding:
-    """How many samples of a class (a row) are taken for which (a column); of the test set, or what silos hold out."""
-    return {"confusion": table(model, x, y)[:, :-1].tolist(), "tested": tested}
+    """The confusion matrix of the test set, or of what silos hold out."""
+    return {"confusion": confusion_matrix(model, x, y).tolist(), "tested": tested}
 
 
-def table(model: Classifier, x: Any, y: Any) -> Tensor:
-    """Counts of true and predicted classes; in the last column, of samples whose highest score is not finite."""
+def confusion_matrix(model: Classifier, x: Any, y: Any) -> Tensor:
+    """How many samples of a class (a row) are taken for which (a column), or in the last column for none.
+
+    For none if their highest score is not finite: they are not recognised, but samples of their class all the same.
+    """
     classes = model.spec.num_classes
     pairs = encode(model.spec, y) * (classes + 1) + predicted(model.scores(x))
     return pairs.bincount(minlength=classes * (classes + 1)).view(classes, classes + 1)
 
 
-def recall(found: Tensor, mix: Tensor) -> float:
-    """Accuracy if classes came in this mix; those that no test sample has do not count."""
+def accuracy_in_mix(found: Tensor, mix: Tensor) -> float:
+    """What a confusion matrix's accuracy were if classes came in this mix; those that no sample has do not count."""
     tested = found.sum(1) > 0
     shares = torch.where(tested, mix, 0).double()
     return float((shares * found.diagonal() / found.sum(1).clamp_min(1)).sum() / shares.sum())

@@ -25,7 +25,10 @@ class Holdings(TypedDict):
 
 
 class Confusion(TypedDict):
-    """How many samples of a class (a row) are taken for which (a column)."""
+    """How many samples of a class (a row) are taken for which (a column).
+
+    The last column, which earlier versions left out, is of samples that the model has no answer for.
+    """
 
     confusion: list[list[int]]
     tested: NotRequired[bool]

@@ -11,7 +11,7 @@ import torch
 from fedtct.history import Rated, Row
 from fedtct.privacy import spent_epsilon
 from fedtct.runs.config import RunConfig
-from fedtct.runs.findings import recall
+from fedtct.runs.findings import accuracy_in_mix
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.forms import CLASSES, SILOS, SPLIT
 
@@ -132,12 +132,13 @@ class CommonClass(NamedTuple):
         tables = [torch.tensor(classes["confusion"], dtype=torch.float64) for classes in found if classes]
         if len(tables) < len(found):
             return None
-        label = int(torch.stack(tables).sum((0, 2)).argmax())
+        label = int(torch.stack([table.sum(1) for table in tables]).sum(0).argmax())
         share = fmean(float(table[label].sum() / table.sum()) for table in tables)
         if not share >= COMMON:  # without any samples it is no number
             return None
         name = class_names(runs[0], len(tables[0]))[label]
-        return cls(name, share, fmean(recall(table, torch.ones(len(table))) for table in tables) if share < 1 else None)
+        balanced = [accuracy_in_mix(table, torch.ones(len(table))) for table in tables] if share < 1 else []
+        return cls(name, share, fmean(balanced) if balanced else None)
 
 
 def class_names(run: RunFolder, count: int) -> list[str]:

@@ -18,7 +18,7 @@ from fedtct.stage2.base import LinearTest, Stage2
 from fedtct.stage2.inspection import inspect_ridge
 from fedtct.tangent import Moments, Normaliser, Recipe
 
-STRENGTHS = tuple(10.0**k for k in range(-6, 3))  # features have variance one, so these span all that matters
+STRENGTHS = tuple(10.0**k for k in range(-6, 3))  # in units of a feature's variance: these span all that matters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,8 @@ class Ridge(Stage2):
 
     The answer does not depend on how the data is dealt, and there is no step size. ``ridge`` is the strength, or how to
     choose it from training data: "gcv" by generalised cross-validation, which costs no message, or "holdout" by the
-    accuracy (of numbers the squared error) on what silos hold out, which costs a second round.
+    accuracy (of numbers the squared error) on what silos hold out, which costs a second round. Both choose in units of
+    the features' mean variance, which is one unless ``normalize=False``.
 
     With ``noise``, sums are differentially private: features are scaled to norm one, and "gcv" takes as the strength
     how far the noise may move the features' covariance.
@@ -72,21 +73,21 @@ class Ridge(Stage2):
             w: Tensor = path.weights(strength, normaliser, moments.mean)
             return LinearModel(normaliser, w.float())
 
-        cost = replies.cost
+        cost, unit = replies.cost, 1.0 if recipe.normalize else _mean_variance(moments)
         if self.noise and self.ridge == "gcv":
             strength = self._noise_level(sums, silos=len(replies.messages))
         elif self.ridge == "gcv":
-            strength = first_minimum(path.generalised_cross_validation)
+            strength = unit * first_minimum(lambda s: path.generalised_cross_validation(unit * s))
         elif self.ridge == "holdout":
-            judged = _assess(session, recipe, [solve(s) for s in STRENGTHS], train=False)
-            strength, cost = _best_on_holdout(judged), cost + judged.cost
+            judged = _assess(session, recipe, [solve(unit * s) for s in STRENGTHS], train=False)
+            strength, cost = unit * _best_on_holdout(judged), cost + judged.cost
         else:
             strength = float(self.ridge)
         journal.find_out("stage2", lambda: inspect_ridge(path, strength))
         linear = solve(strength)
         test = LinearTest(session, recipe, normaliser)({"w": linear.w})
         rating = None if self.noise else _rate(session, recipe, linear)
-        journal.record(Row.of("stage2", 1, cost, rating, test))
+        journal.record(Row.of("stage2", 1, cost, session.spec.task, rating, test))
         state = normaliser._asdict() | {"w": linear.w}
         journal.save("stage2", Checkpoint(1, state, finished=True))
         return linear
@@ -114,6 +115,11 @@ class Ridge(Stage2):
 
     def _total(self, replies: Replies) -> Sums:
         return Sums.total(replies.values("s"), replies.values("t"), replies.values("yy"))
+
+
+def _mean_variance(moments: Moments) -> float:
+    """The mean eigenvalue of the features' covariance; one if they never change, for then any strength will do."""
+    return float((moments.m2 / moments.n).mean()) or 1.0
 
 
 def first_minimum(score: Callable[[float], float]) -> float:

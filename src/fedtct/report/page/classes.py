@@ -24,6 +24,7 @@ from fedtct.runs.forms import CLASSES
 from fedtct.runs.summary import class_names
 
 Confusion = list[list[int]]
+NO_ANSWER = "no answer"  # the name of a last column, where a sample's highest score is not finite
 
 
 def section(task: Task) -> Section | None:
@@ -35,7 +36,7 @@ def section(task: Task) -> Section | None:
     for method, run, found in task.findings(CLASSES):
         names = names or class_names(run, len(found["confusion"]))
         tested = found.get("tested", True)
-        of_method.setdefault(method.label, (method, []))[1].append(found["confusion"])
+        of_method.setdefault(method.label, (method, []))[1].append(_with_unanswered(found["confusion"]))
     if not of_method:
         return Section("Class by class", [Note("Not known: there is no test set, or it was not looked at.")])
     classes = len(next(iter(of_method.values()))[1][0])
@@ -56,6 +57,11 @@ def section(task: Task) -> Section | None:
     taken = {label: _heatmap(total[label], names) for label in best_first}
     (chart, *more) = taken.values()
     return Section("Class by class", [recognised, Choice(taken) if more else chart], intro=f"On {where}.")
+
+
+def _with_unanswered(table: Confusion) -> Confusion:
+    """The table with its last column, of samples without an answer; one that an earlier version wrote has none."""
+    return [[*row[: len(table)], sum(row[len(table) :])] for row in table]
 
 
 def _recalls(method: Method, task: Task, tables: list[Confusion], names: list[str]) -> Trace:
@@ -79,10 +85,12 @@ def _total(tables: list[Confusion]) -> Confusion:
 
 
 def _heatmap(table: Confusion, names: list[str]) -> Chart:
+    answers = [*names, NO_ANSWER] if any(row[-1] for row in table) else names
+    shown = [row[: len(answers)] for row in table]
     trace: Trace = {
         "type": "heatmap",
-        "z": [[count / sum(row) if sum(row) else None for count in row] for row in table],
-        "customdata": [[[names[i], names[j], n] for j, n in enumerate(row)] for i, row in enumerate(table)],
+        "z": [[count / sum(row) if sum(row) else None for count in row] for row in shown],
+        "customdata": [[[names[i], answers[j], n] for j, n in enumerate(row)] for i, row in enumerate(shown)],
         "colorscale": SCALE,
         "zmin": 0,
         "zmax": 1,
@@ -93,9 +101,9 @@ def _heatmap(table: Confusion, names: list[str]) -> Chart:
         "%{customdata[2]:,} samples, %{z:.1%} of the class<extra></extra>",
     }
     if len(names) <= 12:
-        trace |= {"text": [[str(n) if n else "" for n in row] for row in table], "texttemplate": "%{text}"}
+        trace |= {"text": [[str(n) if n else "" for n in row] for row in shown], "texttemplate": "%{text}"}
     layout = {
-        "xaxis": ticks(names) | {"title": {"text": "taken for"}, "automargin": True, "showgrid": False},
+        "xaxis": ticks(answers) | {"title": {"text": "taken for"}, "automargin": True, "showgrid": False},
         "yaxis": downwards(ticks(names)) | {"title": {"text": "class"}, "automargin": True, "showgrid": False},
     }
     return Chart("What each class is taken for", [trace], layout, height=430, fit="square")

@@ -22,7 +22,7 @@ from fedtct.report.page.blocks import (
 )
 from fedtct.report.page.tasks import Method, Task
 
-STAGES = {"stage1": "stage 1", "convexify": "statistics", "stage2": "stage 2"}
+STAGES = {"stage1": "stage 1", "convexify": "statistics", "stage2": "stage 2"}  # whose rounds these are
 LOSSES = {"stage1": "cross-entropy in stage 1", "stage2": "squared error in stage 2"}
 LOSS = Rating("loss", {}, ".3g", 1, 3, "")
 AXES = {"round": "rounds", "megabyte": "MB a silo sends and receives"}
