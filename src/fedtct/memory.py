@@ -1,22 +1,15 @@
-"""How much memory is left, to decide what is worth keeping, and how it is had quickly."""
+"""How much memory is left, to decide what is worth keeping, and a matrix in a file where it does not fit."""
 
-import contextlib
-import ctypes
 import os
 import shutil
 import tempfile
 import warnings
-from functools import cache
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from fedtct.errors import FedtctError
-
-# Options of glibc's mallopt, and what they are set to: blocks of a batch are smaller than the first.
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
-KEPT_BLOCK, KEPT = 2**26, 2**28
 
 CONTAINER = Path("/sys/fs/cgroup")
 CONTAINER_FILES = (  # of limit, use and statistics, and what these call the part that holds files: cgroups 2 and 1
@@ -68,12 +61,3 @@ def roomy_empty(size: tuple[int, int], dtype: torch.dtype, device: torch.device)
     warnings.warn(f"{what} ({room}): they are kept in a file in {folder} ($TMPDIR), which is slower", stacklevel=2)
     with tempfile.NamedTemporaryFile(dir=folder, prefix="fedtct-") as file:  # its name goes now, its content later
         return torch.from_file(file.name, shared=True, size=size[0] * size[1], dtype=dtype).view(size)
-
-
-@cache
-def keep_freed_memory() -> None:
-    """Have the C library keep what a batch frees for the next one, instead of asking the system for it page by page."""
-    with contextlib.suppress(OSError, TypeError, AttributeError):  # not glibc
-        library = ctypes.CDLL(None)
-        library.mallopt(MMAP_THRESHOLD, KEPT_BLOCK)
-        library.mallopt(TRIM_THRESHOLD, KEPT)

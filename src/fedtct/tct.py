@@ -1,15 +1,18 @@
 """TCT: train, convexify, train (Yu et al., NeurIPS 2022)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from fedtct.calibration import calibrate
-from fedtct.classifier import Fit, TangentClassifier
+from fedtct.classifier import Classifier, Fit, TangentClassifier
 from fedtct.errors import FedtctError
 from fedtct.history import Journal
 from fedtct.models import Model
 from fedtct.session import Labelled, Session, Silos
 from fedtct.stage1 import FedAvg, Stage1
 from fedtct.stage2 import ScaffoldRegression, Stage2
+from fedtct.stage2.base import IterativeRegression, convexify
+from fedtct.stage2.grid import solve_grid
 from fedtct.tangent import TangentFeatures, check_head
 
 
@@ -64,8 +67,7 @@ class TCT:
 
         Returns the model and the history of its rounds.
         """
-        model = self.model if self.model is not None else self.stage1.model
-        session = self.open(silos, model, test, journal)
+        session = self.open(silos, self._model(), test, journal)
         network = self.stage1.run(session)  # train
         recipe = self.stage2.recipe(self.features.recipe(network))  # convexify
         linear = self.stage2.run(session, recipe)  # train
@@ -73,6 +75,21 @@ class TCT:
         temperature = calibrate(session.federation, message) if session.calibrates else None
         classifier = TangentClassifier(session.spec, recipe, linear, session.network.device, temperature)
         return Fit(classifier, session.journal.history)
+
+    def fit_grid(self, silos: Silos, cells: Sequence[tuple[float, int]]) -> list[Classifier]:
+        """The models that stage 2 ends with for each (lr, steps), from one stage 1 and one set of features.
+
+        All go side by side, in a fraction of the time that they take one by one. For silos in this process.
+        """
+        if not isinstance(self.stage2, IterativeRegression):
+            raise FedtctError(f"{type(self.stage2).__name__} takes no steps: give fit_grid a ScaffoldRegression, say")
+        session = self.open(silos, self._model(), None, None)
+        recipe = self.features.recipe(self.stage1.run(session))
+        models = solve_grid(self.stage2, session, convexify(session, recipe), cells)
+        return [TangentClassifier(session.spec, recipe, linear, session.network.device) for linear in models]
+
+    def _model(self) -> Model | None:
+        return self.model if self.model is not None else self.stage1.model
 
     def open(self, silos: Silos, model: Model | None, test: Labelled | None, journal: Journal | None) -> Session:
         """Begin a fit of ``model``, with all that either stage refuses."""

@@ -3,6 +3,7 @@
 import copy
 import gc
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from fedtct import (
     Scaffold,
     ScaffoldRegression,
 )
-from fedtct.federation.base import size
+from fedtct.federation.local import size
 from fedtct.seeds import digest
 
 STAGE1 = {"rounds": 2, "local_epochs": 1, "batch_size": 8}
@@ -56,9 +57,9 @@ class Elsewhere(Federation):
     def use(self, spec):
         self.there.use(spec)
 
-    def deliver(self, question, message):
-        replies = self.there.deliver(question, self.transport(message))
-        return [self.transport(reply) for reply in replies]
+    def ask(self, question, message):
+        replies = self.there.ask(question, self.transport(message))
+        return replace(replies, messages=[self.transport(reply) for reply in replies.messages])
 
     def snapshot(self):
         return {}

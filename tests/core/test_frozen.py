@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fedtct import Centralized, FedAdam, FedAvg, FedDyn, FedProx, FedtctError, LocalFederation, Scaffold
-from fedtct.federation.base import size
+from fedtct.federation.local import size
 from fedtct.models import InputSpec, Network
 from fedtct.training import Frozen, apart
 

@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,19 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtct import (
+    TCT,
     FedAvg,
     FedAvgRegression,
     FedtctError,
     GradientDescent,
     LocalFederation,
+    Ridge,
     ScaffoldRegression,
     Silo,
     TangentFeatures,
 )
-from fedtct.history import Journal
-from fedtct.least_squares import Span, explicit_steps
+from fedtct.least_squares import explicit_steps
+from fedtct.stage2 import grid
 from fedtct.stage2.base import StepLimits, convexify
-from fedtct.stage2.grid import solve_grid
 from fedtct.tasks import UNNAMED
 from fedtct.training import ScaffoldCorrection
 
@@ -199,19 +201,25 @@ def test_settings_that_cannot_work(options):
         ScaffoldRegression(**options)
 
 
-@pytest.mark.parametrize("spans", [True, False])
+@pytest.mark.parametrize(
+    ("p", "spans"), [(300, True), (300, False), (10, False)], ids=["span", "columns", "few features"]
+)
 @pytest.mark.parametrize("method", [ScaffoldRegression, FedAvgRegression])
-def test_a_grid_is_its_cells_one_by_one(method, spans, monkeypatch):
-    stage1, cells = FedAvg("mlp", rounds=0), [(0.001, 5), (0.003, 20), (0.001, 20)]
-    session = stage1.open(skewed_silos(), "mlp", None, None)
-    problem = convexify(session, TangentFeatures(p=300).recipe(stage1.run(session)))
+def test_a_grid_is_its_cells_one_by_one(method, p, spans, monkeypatch):
+    stage1, cells = FedAvg("mlp", rounds=1, local_epochs=1), [(0.001, 5), (0.003, 20), (0.001, 20)]
     if spans:
-        assert Span.pays([silo.regression() for silo in session.federation.silos], columns=1000)
-    monkeypatch.setattr(Span, "pays", lambda *_: spans)
-    grid = solve_grid(method(rounds=4), session, problem, cells)
-    for (lr, steps), found in zip(cells, grid, strict=True):
-        session.journal = Journal()
-        expected = method(rounds=4, lr=lr, steps=steps).solve(session, problem)
-        assert (found.w - expected.w).norm() <= 1e-5 * expected.w.norm()
+        session = stage1.open(skewed_silos(), "mlp", None, None)
+        convexify(session, TangentFeatures(p=p).recipe(stage1.run(session)))
+        assert grid.span_pays([silo.regression() for silo in session.federation.silos], columns=1000)
+    monkeypatch.setattr(grid, "span_pays", lambda *_, **__: spans)
+    method = TCT("mlp", stage1, TangentFeatures(p=p), method(rounds=4))
+    for (lr, steps), found in zip(cells, method.fit_grid(skewed_silos(), cells), strict=True):
+        expected = replace(method, stage2=replace(method.stage2, lr=lr, steps=steps)).fit(skewed_silos()).model.linear
+        assert (found.linear.w - expected.w).norm() <= 1e-5 * expected.w.norm()
     with pytest.raises(FedtctError, match="stage 2 diverges with lr=10"):
-        solve_grid(method(rounds=4), session, problem, [(0.001, 5), (10.0, 5)])
+        method.fit_grid(skewed_silos(), [(0.001, 5), (10.0, 5)])
+
+
+def test_a_grid_is_for_steps():
+    with pytest.raises(FedtctError, match="Ridge takes no steps"):
+        TCT("mlp", stage2=Ridge()).fit_grid(skewed_silos(), [(0.001, 5)])

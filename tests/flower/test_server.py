@@ -1,6 +1,7 @@
 """The server's side of a deployment: its settings, and going on after a crash."""
 
 import json
+import time
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,8 @@ from flower_helpers import InlineGrid, local, parts
 import fedtct
 from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.server_app import ServerConfig, read_run, serve
+from fedtct.federation import flower
+from fedtct.federation.wire import FORGET
 from fedtct.report.page import silos
 from fedtct.report.page.tasks import arrange
 from fedtct.runs.config import OWN_DEFAULTS, RunConfig
@@ -79,12 +82,31 @@ def test_a_server_that_crashed_when_all_was_done_has_silos_remove_what_they_kept
     with pytest.raises(Crash):
         serve(grid, config, server)
     assert list(tmp_path.glob("cache*/*"))
-    assert not (tmp_path / "run" / "report.html").exists()
+    (tmp_path / "run" / "report.html").unlink()  # it may have crashed before it was written, too
     capsys.readouterr()
     serve(grid, config, server, resume=str(tmp_path / "run"))
     assert not list(tmp_path.glob("cache*/*"))
     assert (tmp_path / "run" / "report.html").is_file()
     assert capsys.readouterr().out == f"fedtct: finished already: everything is in {tmp_path / 'run'}\n"
+
+
+def test_a_silo_that_is_silent_at_the_end_delays_neither_the_report_nor_the_end_by_much(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(flower, "FORGET_SECONDS", 0.2)
+    grid, report = InlineGrid(tmp_path, parts()), tmp_path / "run" / "report.html"
+
+    def before(message):
+        if grid.asked[-1][1] == FORGET:
+            assert report.is_file()
+            grid.gone.add(103)
+
+    grid.before = before
+    config = RunConfig.of(**SETTINGS, method="scaffold", rounds=(1,))
+    start = time.monotonic()
+    serve(grid, config, ServerConfig(out=str(tmp_path / "run"), round_timeout=600.0))
+    assert time.monotonic() < start + 60
+    assert (103, FORGET) in grid.asked
+    assert [path.parent.name for path in tmp_path.glob("cache*/*")] == ["cache3"]
+    assert "s3 did not answer 'forget': no answer within 0.2 s" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -185,11 +185,11 @@ def serve(
     )
     finished = "finished already" if folder.finished else "finished"
     fit = folder.fit() if folder.finished else _fit(federation, folder, server)
-    federation.close()  # silos may not have heard of the end of one that had finished, nor may there be a report
-    try:
+    try:  # one that had finished may have no report yet, nor may its silos have heard of the end
         write_report([folder], folder.path / REPORT)
     except FedtctError as error:  # silos that tell no score, and no test data: there is nothing to draw
         say(f"no report: {error}")
+    federation.close()
     say(f"{finished}: everything is in {folder.path}")
     return fit
 

@@ -1,6 +1,5 @@
 """Ask every silo a question and collect the replies: all that an algorithm knows of where silos are."""
 
-import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -117,8 +116,8 @@ class Federation(ABC):
         """Tell the silos which network they will work with."""
 
     @abstractmethod
-    def deliver(self, question: str, message: Message) -> list[Message]:
-        """Bring a question to every silo and its reply back."""
+    def ask(self, question: str, message: Message) -> Replies:
+        """One round: the question goes to every silo, and every silo replies."""
 
     @abstractmethod
     def snapshot(self) -> dict[str, Tensor]:
@@ -127,22 +126,3 @@ class Federation(ABC):
     @abstractmethod
     def restore(self, snapshot: dict[str, Tensor]) -> None:
         """Put back what a snapshot holds."""
-
-    def ask(self, question: str, message: Message) -> Replies:
-        """One round: the question goes to every silo, and every silo replies."""
-        start = time.perf_counter()
-        messages = self.deliver(question, message)
-        seconds = time.perf_counter() - start
-        up = {name: size(reply) for name, reply in zip(self.names(), messages, strict=True)}
-        return Replies(messages, Cost.of(dict.fromkeys(up, size(message)), up, seconds))
-
-
-def size(message: Message) -> int:
-    """Bytes of a message's content: its tensors, eight for a number, one a character."""
-    total = 0
-    for value in message.values():
-        if isinstance(value, Tensor):
-            total += value.nbytes
-        else:
-            total += len(value) if isinstance(value, str) else 8
-    return total

@@ -32,7 +32,7 @@ class Exchange:
     replies: dict[str, Message] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     stated: dict[str, str] = field(default_factory=dict)  # of the failures, those that a silo itself tells of
-    unprepared: list[int] = field(default_factory=list)  # nodes to be told of what the question is about, first
+    unprepared: set[str] = field(default_factory=set)  # to be told of what the question is about, first
     forgot: set[str] = field(default_factory=set)  # of those that replied, who began from nothing and should not have
     down: dict[str, int] = field(default_factory=dict)
     up: dict[str, int] = field(default_factory=dict)

@@ -42,6 +42,7 @@ from fedtct.silo import Message
 from fedtct.tangent import feature_count
 
 POLL_SECONDS, PAUSE_SECONDS = 0.3, 3.0
+FORGET_SECONDS = 30.0  # at most, to confirm that what was kept for a run is removed: all else is done by then
 SPARE_SECONDS = 30.0  # after which Flower drops a question that nobody waits for any more
 NEVER = -1
 
@@ -113,10 +114,6 @@ class FlowerFederation(Federation):
         cost = Cost.of(done.down, {name: done.up[name] for name in names}, time.perf_counter() - start)
         total = sum(self.roster.samples.get(name, 0) for name in self.roster.seats)
         return Replies([done.replies[name] for name in names], cost, total)
-
-    def deliver(self, question: str, message: Message) -> list[Message]:
-        """The replies alone."""
-        return self.ask(question, message).messages
 
     def close(self) -> None:
         """The run is over: silos remove what they kept for it. One that is not there removes it when it is old."""
@@ -227,13 +224,14 @@ class FlowerFederation(Federation):
     def _ask_prepared(self, question: str, message: Message, nodes: list[int], enough: int) -> Exchange:
         """Ask; a silo that lacks features or weights that the question is about is told of them, and asked again."""
         done = self._exchange(question, message, nodes, enough)
-        if not (again := done.unprepared):
+        if not done.unprepared:
             return done
+        again = [node for node in nodes if self.roster.name(node) in done.unprepared]
         for earlier in TOLD_BEFORE.get(question, PREPARATION):
             if earlier in self._prepared and earlier != question:
                 done = done.then(self._exchange(earlier, self._prepared[earlier], again).without_replies())
         last = self._exchange(question, message, again)
-        for name in map(self.roster.name, last.unprepared):
+        for name in last.unprepared:
             reason = done.failures.get(name, "it does not have what the question is about, though it was told")
             self._fail(last, name, question, reason)
         return done.then(last)
@@ -248,7 +246,8 @@ class FlowerFederation(Federation):
             done.down[self.roster.name(node)] = sent_bytes(content.content)
             if node not in pending.values():
                 self._fail(done, self.roster.name(node), question, "Flower did not take the question: its log says why")
-        start, end = time.monotonic(), time.monotonic() + terms.round_timeout
+        limit = min(terms.round_timeout, FORGET_SECONDS) if question == FORGET else terms.round_timeout
+        start, end = time.monotonic(), time.monotonic() + limit
         while pending and time.monotonic() < end:
             arrived = list(self.grid.pull_messages(list(pending)))
             for reply in arrived:
@@ -306,7 +305,7 @@ class FlowerFederation(Federation):
         if reason:
             self._fail(done, name, question, reason, stated=True)
         elif own.get(UNPREPARED):
-            done.unprepared.append(node)
+            done.unprepared.add(name)
         else:
             done.replies[name] = message
             done.forgot |= {name} if own.get(FORGOT) else set()

@@ -1,6 +1,7 @@
 """A federation whose silos live in this process: simulation, and the reference for every other engine."""
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -63,8 +64,16 @@ class LocalFederation(Federation):
             silo.use(spec, network)
         self.trainer = GraphTrainer(spec, self.device, self.precision) if self.device.type == "cuda" else None
 
+    def ask(self, question: str, message: Message) -> Replies:
+        """One round, with the bytes that its messages would have."""
+        start = time.perf_counter()
+        messages = self.deliver(question, message)
+        seconds = time.perf_counter() - start
+        up = {name: size(reply) for name, reply in zip(self.names(), messages, strict=True)}
+        return Replies(messages, Cost.of(dict.fromkeys(up, size(message)), up, seconds))
+
     def deliver(self, question: str, message: Message) -> list[Message]:
-        """Ask one silo after another."""
+        """Ask one silo after another; the replies alone."""
         message = {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in message.items()}
         if question == "train" and self.trainer is not None:
             return self._train_side_by_side(self.trainer, message)
@@ -120,6 +129,17 @@ class _Pooled(LocalFederation):
     def ask(self, question: str, message: Message) -> Replies:
         replies = super().ask(question, message)
         return replace(replies, cost=Cost(seconds=replies.cost.seconds))
+
+
+def size(message: Message) -> int:
+    """Bytes of a message's content: its tensors, eight for a number, one a character."""
+    total = 0
+    for value in message.values():
+        if isinstance(value, Tensor):
+            total += value.nbytes
+        else:
+            total += len(value) if isinstance(value, str) else 8
+    return total
 
 
 def as_silo(given: Any, index: int) -> Silo:

@@ -4,14 +4,12 @@ from fedtct.least_squares.closed_form import LocalRegression, explicit_steps, lo
 from fedtct.least_squares.local_features import LocalFeatures
 from fedtct.least_squares.pooled import optimal_share
 from fedtct.least_squares.products import times
-from fedtct.least_squares.span import Span
 from fedtct.least_squares.sums import RidgePath, Sums
 
 __all__ = [
     "LocalFeatures",
     "LocalRegression",
     "RidgePath",
-    "Span",
     "Sums",
     "explicit_steps",
     "local_regression",

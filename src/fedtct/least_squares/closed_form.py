@@ -19,9 +19,6 @@ from fedtct.memory import free_bytes
 GRAM_SHARE = 0.5  # of the memory that is left, for decomposing a Gram matrix
 GRAM_COPIES = 4  # the matrix, its eigenvectors, and what LAPACK works in
 
-Size = float | Tensor  # of steps; a tensor has one for each column of W
-Count = int | Tensor  # of steps, likewise
-
 
 def local_regression(z: Tensor, y: Tensor, decomposition: tuple[Tensor, Tensor] | None = None) -> "LocalRegression":
     """One silo's regression, in the form that suits its size.
@@ -56,14 +53,14 @@ class LocalRegression(ABC):
     def __init__(self, z: Tensor, y: Tensor, eigenvalues: Tensor, q: Tensor) -> None:
         self.z, self.y, self.eigenvalues, self.q = z, y, eigenvalues, q
         self.n, self.p = z.shape
-        self._known: dict[Any, tuple[Tensor, Tensor]] = {}
+        self._known: dict[tuple[float, int], tuple[Tensor, Tensor]] = {}
 
     @property
     def largest_eigenvalue(self) -> float:
         """λmax: steps of size η converge in this silo if η·λmax < 2."""
         return float(self.eigenvalues[-1])
 
-    def advance(self, start: Tensor, term: Tensor | None, lr: Size, steps: Count) -> tuple[Tensor, Tensor]:
+    def advance(self, start: Tensor, term: Tensor | None, lr: float, steps: int) -> tuple[Tensor, Tensor]:
         """W after ``steps`` steps of size ``lr`` from a point, and the mean gradient along them, which is a point too.
 
         ``term``, a point, is added to every gradient.
@@ -71,15 +68,14 @@ class LocalRegression(ABC):
         gradient = self.gradient(self.sum_of_residuals(start, term, lr, steps) / steps)
         w, mean = start[: self.p], gradient[: self.p]
         towards = mean if term is None else mean + term[: self.p]
-        return torch.addcmul(w, towards, torch.as_tensor(-lr * steps, dtype=w.dtype, device=w.device)), gradient
+        return torch.add(w, towards, alpha=-lr * steps), gradient
 
-    def _sum(self, first: Tensor, pushed: Tensor | None, lr: Size, steps: Count) -> Tensor:
+    def _sum(self, first: Tensor, pushed: Tensor | None, lr: float, steps: int) -> Tensor:
         """s·first − η·t·pushed; s and η·t are the same in every round."""
-        key = tuple(tuple(value.tolist()) if isinstance(value, Tensor) else value for value in (lr, steps))
-        if key not in self._known:
+        if (lr, steps) not in self._known:
             s, t = step_sums(self.eigenvalues, lr, steps)
-            self._known = {key: (s.to(first), (lr * t).to(first))}
-        s, t = self._known[key]
+            self._known = {(lr, steps): (s.unsqueeze(1).to(first), (lr * t).unsqueeze(1).to(first))}
+        s, t = self._known[lr, steps]
         return s * first if pushed is None else s * first - t * pushed
 
     @abstractmethod
@@ -91,7 +87,7 @@ class LocalRegression(ABC):
         """The linear model's output on the silo's samples."""
 
     @abstractmethod
-    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: Size, steps: Count) -> Tensor:
+    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: float, steps: int) -> Tensor:
         """Over all steps, in whatever basis."""
 
     @abstractmethod
@@ -115,9 +111,9 @@ class DualRegression(LocalRegression):
         """They are part of the point."""
         return point[self.p :]
 
-    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: Size, steps: Count) -> Tensor:
+    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: float, steps: int) -> Tensor:
         """s·r₀ − η·t·Zh in the eigenbasis."""
-        residuals = self.q.T @ (self.scores(start) - _for_all(start, self.y))
+        residuals = self.q.T @ (self.scores(start) - self.y)
         pushed = None if term is None else self.q.T @ self.scores(term)
         return self._sum(residuals, pushed, lr, steps)
 
@@ -144,10 +140,10 @@ class PrimalRegression(LocalRegression):
         """They take a pass over Z."""
         return times(self.z, point)
 
-    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: Size, steps: Count) -> Tensor:
+    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: float, steps: int) -> Tensor:
         """s·g₀ − η·t·Λh in the eigenbasis."""
         eigenvalues = self.eigenvalues.to(start).unsqueeze(1)
-        gradients = eigenvalues * (self.q.T @ start) - _for_all(start, self.target)
+        gradients = eigenvalues * (self.q.T @ start) - self.target
         pushed = None if term is None else eigenvalues * (self.q.T @ term)
         return self._sum(gradients, pushed, lr, steps)
 
@@ -162,10 +158,10 @@ class SeriesRegression(DualRegression):
     The sum of residuals comes from products with Z alone: as a Chebyshev series, whose length grows with √M.
     """
 
-    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: Size, steps: Count) -> Tensor:
+    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: float, steps: int) -> Tensor:
         """s(G)·R₀ − η·t(G)·Zh with the polynomials s and t as series over the eigenvalues' range."""
         series = ChebyshevSeries(upper=1.01 * self.largest_eigenvalue, lr=lr, steps=steps)
-        first = self.scores(start) - _for_all(start, self.y)
+        first = self.scores(start) - self.y
         columns = first.shape[1]
         before = now = first if term is None else torch.cat([first, self.scores(term)], 1)
         total = torch.zeros_like(first)
@@ -198,11 +194,6 @@ def largest_eigenvalue(z: Tensor, y: Tensor) -> Tensor:
     gram = LinearOperator((len(z), len(z)), matvec=product, dtype="float64")
     start = torch.ones(len(z), dtype=torch.float64).numpy()
     return torch.from_numpy(eigsh(gram, k=1, v0=start, tol=1e-3, return_eigenvectors=False)).to(y.device)
-
-
-def _for_all(w: Tensor, y: Tensor) -> Tensor:
-    """The columns of y as often as W holds them."""
-    return y.repeat(1, w.shape[1] // y.shape[1])
 
 
 def explicit_steps(z: Tensor, y: Tensor, w: Tensor, term: Tensor | None, lr: float, steps: int) -> Tensor:

@@ -20,33 +20,27 @@ def power_sums(q: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
     return a, s, t
 
 
-def step_sums(eigenvalues: Tensor, lr: float | Tensor, steps: int | Tensor) -> tuple[Tensor, Tensor]:
-    """Σ_{m<M} q^m and Σ_{m<M} Σ_{j<m} q^j of q = 1 − ηλ; a row an eigenvalue, a column for every (η, M) or one."""
-    if not isinstance(lr, Tensor):
-        _, s, t = power_sums(1 - lr * eigenvalues, int(steps))
-        return s.unsqueeze(1), t.unsqueeze(1)
-    assert isinstance(steps, Tensor)
-    pairs = list(zip(lr.tolist(), steps.tolist(), strict=True))
-    found = {pair: power_sums(1 - pair[0] * eigenvalues, pair[1]) for pair in set(pairs)}
-    return torch.stack([found[p][1] for p in pairs], 1), torch.stack([found[p][2] for p in pairs], 1)
+def step_sums(eigenvalues: Tensor, lr: float, steps: int) -> tuple[Tensor, Tensor]:
+    """Σ_{m<M} q^m and Σ_{m<M} Σ_{j<m} q^j of q = 1 − ηλ, for every eigenvalue λ."""
+    _, s, t = power_sums(1 - lr * eigenvalues, steps)
+    return s, t
 
 
 class ChebyshevSeries:
-    """The coefficients of s and t (see ``power_sums``), as functions of an eigenvalue in 0 … upper; a row a degree.
+    """The coefficients of s and t (see ``power_sums``), as functions of an eigenvalue in 0 … upper, by degree.
 
     With as many nodes as steps they are exact, but for many steps fewer do: they end after some 6·√M.
     """
 
-    def __init__(self, upper: float, lr: float | Tensor, steps: int | Tensor) -> None:
+    def __init__(self, upper: float, lr: float, steps: int) -> None:
         self.upper = upper
         from scipy.fft import dct  # rarely needed, and slow to import
 
-        most = int(torch.as_tensor(steps).max())
-        nodes = max(8, min(most, int(ENOUGH * most**0.5)))
+        nodes = max(8, min(steps, int(ENOUGH * steps**0.5)))
         angles = (torch.arange(nodes, dtype=torch.float64) + 0.5) * torch.pi / nodes
         values = torch.stack(step_sums(upper / 2 * (1 + angles.cos()), lr, steps))
-        coefficients = torch.from_numpy(dct(values.cpu().numpy(), axis=1)) / nodes
+        coefficients = torch.from_numpy(dct(values.numpy(), axis=1)) / nodes
         coefficients[:, 0] /= 2
         left = coefficients.abs().flip(1).cumsum(1).flip(1)
-        needed = (left > TOLERANCE * values.abs().amax(1, keepdim=True)).any(2).any(0)
+        needed = (left > TOLERANCE * values.abs().amax(1, keepdim=True)).any(0)
         self.s, self.t = coefficients[:, : 1 + int(needed.nonzero().max())]

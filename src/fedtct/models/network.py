@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
+from fedtct.allocator import keep_freed_memory
 from fedtct.errors import FedtctError
-from fedtct.memory import keep_freed_memory
 from fedtct.models.inputs import InputSpec
 
 BATCH_COUNT = "num_batches_tracked"  # BatchNorm's counter, which says nothing about the network

@@ -69,7 +69,7 @@ def convexify(session: Session, recipe: Recipe) -> Convexified:
         prepared = federation.ask("normalise", normaliser._asdict())
         state = normaliser._asdict() | _steps_and_shares(prepared)
         for number, replies in enumerate([moments, prepared] if before is None else [], start=1):
-            journal.record(Row.of("convexify", number, replies.cost, None, None))
+            journal.record(Row("convexify", number, **vars(replies.cost)))
         journal.save("convexify", Checkpoint(2, state, finished=True))  # folders of earlier versions have no state
     normaliser = Normaliser.among(state)
     return Convexified(
@@ -107,7 +107,7 @@ class IterativeRegression(Stage2):
     evaluate_every: int = 1
     patience: int | None = None
 
-    correction: ClassVar[str] = "none"
+    correction: ClassVar[str]  # of silos' gradients: "scaffold" or "none"
 
     def __post_init__(self) -> None:
         make_plain(self)

@@ -1,19 +1,18 @@
 """Gradient descent on the pooled loss: one step a round, for comparison."""
 
 from dataclasses import dataclass, field
-from typing import Literal
 
-from fedtct.stage2.base import STABLE_SHARE, Convexified, IterativeRegression, StepLimits
+from fedtct.stage2.base import STABLE_SHARE, Convexified, StepLimits
+from fedtct.stage2.fedavg import FedAvgRegression
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradientDescent(IterativeRegression):
+class GradientDescent(FedAvgRegression):
     """Averaging single local steps is a step on the pooled loss.
 
     Settings are those of :class:`~fedtct.ScaffoldRegression`, with one step a round.
     """
 
-    lr: float | Literal["auto"] = "auto"
     steps: int = field(default=1, init=False)
 
     def step_limits(self, problem: Convexified) -> StepLimits:

@@ -19,7 +19,7 @@ class Correction(Protocol):
     def before(self, memory: Memory, server: Tensor) -> Tensor:
         """The correction for a round that starts from the server's parameters."""
 
-    def after(self, memory: Memory, server: Tensor, local: Tensor, steps: int | Tensor) -> None:
+    def after(self, memory: Memory, server: Tensor, local: Tensor, steps: int) -> None:
         """Take in where the round ended."""
 
 
@@ -36,11 +36,11 @@ class ScaffoldCorrection:
     """SCAFFOLD, option II, with one model sent a round (algorithm 1 of the TCT paper).
 
     The silo keeps c_k, its own mean gradient, which follows from where its steps led. Everybody's follows from where
-    the server went: c = (w_previous − w) / (server_steps·lr), unless ``mean_gradient`` tells it. With tensors, every
-    column of the parameters has its own ``lr`` and steps. Parameters may be large, so results are built up in place.
+    the server went: c = (w_previous − w) / (server_steps·lr), unless ``mean_gradient`` tells it. Parameters may be
+    large, so results are built up in place.
     """
 
-    def __init__(self, lr: float | Tensor, server_steps: float | Tensor, mean_gradient: Tensor | None = None) -> None:
+    def __init__(self, lr: float, server_steps: float, mean_gradient: Tensor | None = None) -> None:
         self.lr = lr
         self.server_steps = server_steps
         self.mean_gradient = mean_gradient
@@ -56,7 +56,7 @@ class ScaffoldCorrection:
             memory["term"] = torch.zeros_like(server)
         return memory["term"]
 
-    def after(self, memory: Memory, server: Tensor, local: Tensor, steps: int | Tensor) -> None:
+    def after(self, memory: Memory, server: Tensor, local: Tensor, steps: int) -> None:
         """Remember where the round began, and c_k."""
         self.remember(memory, server.clone(), (server - local).div_(steps * self.lr).sub_(memory["term"]))
 
@@ -77,6 +77,6 @@ class FedDynCorrection:
         memory.setdefault("g", torch.zeros_like(server))
         return -memory["g"]
 
-    def after(self, memory: Memory, server: Tensor, local: Tensor, steps: int | Tensor) -> None:
+    def after(self, memory: Memory, server: Tensor, local: Tensor, steps: int) -> None:
         """g_k ← g_k − α·(w_k − w)."""
         memory["g"] = memory["g"] - self.alpha * (local - server)
