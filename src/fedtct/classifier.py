@@ -19,6 +19,7 @@ from fedtct.federation import pick_device
 from fedtct.files import replacing
 from fedtct.history import History
 from fedtct.models import Model, Network, NetworkSpec, Weights
+from fedtct.models.network import check_layout
 from fedtct.models.plain import plain_module
 from fedtct.tangent import Normaliser, Recipe, TangentMap
 from fedtct.tasks import Answers, Names, Regression, finite
@@ -134,10 +135,11 @@ class Classifier(ABC):
         return task.labels() if task.names else np.arange(self.spec.num_classes)
 
     def to_module(self) -> nn.Module:
-        """The network alone, as an nn.Module from samples to ``scores``, for ``torch.export``, ONNX or a phone.
+        """The network alone, as an nn.Module for ``torch.export``, ONNX or a phone.
 
-        It takes raw pixels (0 to 255), numbers or tokens; of a table, ``model.spec.inputs.encode(rows, "rows")``. A
-        model of TCT cannot be one: it takes gradients to predict.
+        It takes raw pixels (0 to 255), numbers or tokens; of a table, ``model.spec.inputs.encode(rows, "rows")``. It
+        gives scores whose softmax is ``predict_proba``; of a regression, a column with what ``predict`` gives. A model
+        of TCT cannot be one: it takes gradients to predict.
         """
         raise FedtctError("TCT's model takes gradients to predict: only FedAvg's and the like are plain networks")
 
@@ -186,7 +188,8 @@ class Classifier(ABC):
         return rebuild(record, load_file(file), model, device, str(folder))  # type: ignore[return-value]  # its kind was checked
 
     def _record(self) -> dict[str, Any]:
-        return {"kind": self.kind} | self.spec.record() | {"temperature": self.temperature}
+        more = {"temperature": self.temperature, "layout": self.network.layout()}
+        return {"kind": self.kind} | self.spec.record() | more
 
 
 @torch.inference_mode(False)  # the weights are to be differentiated by, wherever they are loaded
@@ -208,7 +211,9 @@ def rebuild(
         fixed = {name.removeprefix(FIXED): t for name, t in tensors.items() if name.startswith(FIXED)}
         learnt = {name: t for name, t in tensors.items() if not name.startswith(FIXED)}
         spec = replace(NetworkSpec.from_record(record, model), fixed=fixed)
-        return kinds[record["kind"]]._from(spec, learnt, record, pick_device(device))
+        rebuilt = kinds[record["kind"]]._from(spec, learnt, record, pick_device(device))
+        check_layout(record.get("layout"), rebuilt.network.layout())
+        return rebuilt
     except (KeyError, TypeError, AttributeError) as error:  # something is missing, or of a kind not known here
         raise FedtctError(f"{where} is damaged, or of another version of fedtct", error) from error
 
@@ -247,7 +252,10 @@ class NetworkClassifier(Classifier):
 
     def to_module(self) -> nn.Module:
         """A copy of the network that needs nothing else."""
-        return plain_module(self.network)
+        task = self.spec.task
+        if isinstance(task, Regression):
+            return plain_module(self.network, task.std, task.mean)
+        return plain_module(self.network, 1 / (self.temperature or 1.0))
 
     def _tensors(self) -> dict[str, Tensor]:
         return self.network.weights()._asdict()

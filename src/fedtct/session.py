@@ -18,6 +18,7 @@ from fedtct.errors import FedtctError, listing
 from fedtct.federation import Federation, LocalFederation, Replies
 from fedtct.history import Checkpoint, Finding, Journal, Row, State
 from fedtct.models import Model, Network, NetworkSpec, build_own, find_head, head_size, other_heads
+from fedtct.models.network import check_layout
 from fedtct.models.pretrained import read_state_dict, stem_of
 from fedtct.models.trial import that_takes_examples, try_model, try_tokens
 from fedtct.silo import Silo
@@ -93,6 +94,7 @@ class Session:
         device = federation.device if isinstance(federation, LocalFederation) else torch.device("cpu")
         precision = federation.precision if isinstance(federation, LocalFederation) else None
         network = spec.build(device, state=state, precision=precision, channels_last=True)
+        _keep(journal, agreed, network)
         if state is not None:  # it may hold other buffers than those that the model's constructor drew
             spec = replace(spec, fixed=network.fixed())
         federation.use(spec)
@@ -186,8 +188,15 @@ def _agree(
         federation.expect(agreed.silos)
     else:
         agreed = _agree_now(told, num_classes, private)
-        journal.keep_agreement(agreed.record())
     return agreed
+
+
+def _keep(journal: Journal, agreed: Agreement, network: Network) -> None:
+    """A run keeps what it begins with; one that goes on must have the network that it began with."""
+    if (before := journal.agreement()) is None:
+        journal.keep_agreement(agreed.record() | {"layout": network.layout()})
+    else:
+        check_layout(before.get("layout"), network.layout())
 
 
 def _agree_now(told: Replies, num_classes: int | None, private: bool) -> Agreement:

@@ -179,15 +179,7 @@ class Silo:
         """Rate the server's weights if asked to, and lay out the work; an engine may do several silos' at once."""
         m, frozen = message, self._frozen.meant_by(message, self.name)
         rating = self.evaluate(m) if m["evaluate"] else {}
-        plan = LocalPlan(
-            epochs=m["epochs"],
-            batch_size=m["batch_size"],
-            lr=m["lr"],
-            weight_decay=m["weight_decay"],
-            prox=m["prox"],
-            augment=m["augment"],
-            trainable=m["trainable"],
-        )
+        plan = LocalPlan.among(m)
         correction, memory = correction_of(m), self.memory.setdefault("stage1", {})
         start = _start(m)
         term = correction.before(memory, start.parameters) if correction else None

@@ -340,3 +340,17 @@ def test_a_plain_network_gives_the_same_scores(model):
 def test_tangents_are_no_plain_network():
     with pytest.raises(FedtctError, match="takes gradients to predict"):
         tct("mlp", Ridge(d=10), stage1=TRAIN).fit([Silo(torch.rand(6, 3), [0, 1, 2, 0, 1, 2])]).model.to_module()
+
+
+def test_a_plain_network_gives_the_same_probabilities():
+    x, y = torch.randn(40, 5), torch.arange(40) % CLASSES
+    model = replace(TRAIN, model="mlp").fit([Silo(x, y, holdout=0.3)]).model
+    assert model.temperature not in (None, 1.0)
+    torch.testing.assert_close(model.to_module()(x).softmax(1).double(), model.predict_proba(x), rtol=1e-4, atol=1e-6)
+
+
+def test_a_plain_network_gives_numbers_in_their_own_units():
+    x = torch.randn(40, 5)
+    model = replace(TRAIN, model="mlp").fit([Silo(x, 500 + 40 * x[:, 0].double())]).model
+    torch.testing.assert_close(model.to_module()(x)[:, 0].double(), model.predict(x), rtol=1e-5, atol=1e-3)
+    assert 400 < float(model.to_module()(x).mean()) < 600

@@ -6,7 +6,8 @@ vector it is written as such, and a step of SGD is two operations whatever the n
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from fedtct.allocator import keep_freed_memory
 from fedtct.errors import FedtctError
 from fedtct.models.inputs import InputSpec
 
+Layout = list[list[Any]]  # [name, shape] of every weight
 BATCH_COUNT = "num_batches_tracked"  # BatchNorm's counter, which says nothing about the network
 
 
@@ -110,6 +112,11 @@ class Network:
         flat = torch.cat([view.reshape(-1) for view in self.views(self.parameters)])
         return Weights(flat, self.buffers.clone())
 
+    def layout(self) -> Layout:
+        """What lies where in the vectors: names and shapes, in order."""
+        buffers = [(name, b) for name, b in self.module.named_buffers() if b.is_floating_point()]
+        return [[name, list(tensor.shape)] for name, tensor in (*self.module.named_parameters(), *buffers)]
+
     def fixed(self) -> dict[str, Tensor]:
         """The buffers that are no weights, such as a permutation that the constructor drew; complex ones as pairs."""
         kept = {name: first for name, (_, first) in self._fixed.items() if not name.endswith(BATCH_COUNT)}
@@ -183,6 +190,20 @@ class Network:
             std = torch.tensor(self.inputs.std, dtype=torch.float64)
             self.pixel_scale = (1 / (255 * std)).view(view).to(self.parameters)
             self.pixel_shift = (-mean / std).view(view).to(self.parameters)
+
+
+def check_layout(trained: Layout | None, now: Layout) -> None:
+    """Refuse a model whose weights lie in another order than those that were trained; earlier versions tell none."""
+    for was, this in zip_longest(trained or [], now if trained else [], fillvalue=None):
+        if was != this:
+            raise FedtctError(
+                f"the model is not the one that was trained: where {_told(was)} was, it has {_told(this)}. Make it "
+                "with the same layers, defined in the same order"
+            )
+
+
+def _told(weight: list[Any] | None) -> str:
+    return f"{weight[0]} {tuple(weight[1])}" if weight else "nothing"
 
 
 @contextlib.contextmanager

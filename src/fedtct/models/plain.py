@@ -25,14 +25,30 @@ class ScaledPixels(nn.Module):
         return torch.addcmul(self.shift, pixels.to(self.dtype), self.scale)
 
 
-def plain_module(network: Network) -> nn.Module:
-    """A copy on the CPU that takes samples as they are, with weights of its own rather than parts of one vector."""
+class Rescaled(nn.Module):
+    """Outputs in other units."""
+
+    def __init__(self, scale: float, shift: float) -> None:
+        super().__init__()
+        self.scale, self.shift = scale, shift
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        """A product and a sum."""
+        return outputs * self.scale + self.shift
+
+
+def plain_module(network: Network, scale: float = 1.0, shift: float = 0.0) -> nn.Module:
+    """A copy on the CPU that takes samples as they are, with weights of its own rather than parts of one vector.
+
+    Its outputs are the network's, times ``scale`` plus ``shift``.
+    """
     module = copy.deepcopy(network.module).cpu().eval()
     for tensor in (*module.parameters(), *module.buffers()):
         tensor.grad = None
         tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
-    if network.pixel_scale is None:
-        return module
-    return nn.Sequential(
-        ScaledPixels(network.pixel_scale, network.pixel_shift, network.parameters.dtype), module
-    ).eval()
+    parts = [module]
+    if network.pixel_scale is not None:
+        parts.insert(0, ScaledPixels(network.pixel_scale, network.pixel_shift, network.parameters.dtype))
+    if (scale, shift) != (1.0, 0.0):
+        parts.append(Rescaled(scale, shift))
+    return nn.Sequential(*parts).eval() if len(parts) > 1 else module

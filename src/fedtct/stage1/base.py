@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -77,9 +77,9 @@ class Stage1(ABC):
         self._check_privacy()
         self._plan().check()
 
-    def _plan(self) -> LocalPlan:
+    def _plan(self, prox: float = 0.0) -> LocalPlan:
         return LocalPlan(
-            self.local_epochs, self.batch_size, self.lr, self.weight_decay, 0.0, self.augment, self.trainable
+            self.local_epochs, self.batch_size, self.lr, self.weight_decay, prox, self.augment, self.trainable
         )
 
     def _check_privacy(self) -> None:
@@ -118,15 +118,9 @@ class Stage1(ABC):
             "buffers": state["buffers"],
             "round": number,
             "seed": self.seed,
-            "epochs": self.local_epochs,
-            "batch_size": self.batch_size,
-            "lr": self.lr,
-            "weight_decay": self.weight_decay,
-            "prox": prox,
+            **asdict(self._plan(prox)),
             "correction": correction,
             "server_steps": float(state.get("server_steps", 0.0)),
-            "augment": self.augment,
-            "trainable": self.trainable,
             "evaluate": rated,
             "clip": self.clip,
             "noise": self.noise,

@@ -5,8 +5,9 @@ FedProx the last, SCAFFOLD the correction c − c_k, FedDyn both (−g_k and α)
 """
 
 import re
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -29,6 +30,11 @@ class LocalPlan:
     prox: float = 0.0
     augment: str = "none"
     trainable: str = "all"
+
+    @classmethod
+    def among(cls, message: Mapping[str, Any]) -> "LocalPlan":
+        """The plan that a message brings among other things."""
+        return cls(**{spec.name: message[spec.name] for spec in fields(cls)})
 
     def batch_sizes(self, samples: int) -> list[int]:
         """An epoch's batches, the partial last one included.
