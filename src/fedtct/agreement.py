@@ -6,6 +6,7 @@ what is agreed on does not depend on how samples are dealt to silos, nor on thei
 
 import json
 import math
+import statistics
 import warnings
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -29,6 +30,8 @@ CODES, FEW_CLASSES = 2, 10  # so many times as many classes as there are labels,
 FEW_SAMPLES = 100  # of a class: many whole numbers with fewer each may be quantities
 AS_NUMBERS = "give them as real numbers (in Python y.astype(float); for files task = regression, --task in a command)"
 AS_TEXTS = "give them as texts (in Python y.astype(str); for files task = classification, --task in a command)"
+ROOT_MEAN_SQUARE = "root_mean_square"  # of real samples' numbers
+FAR_SIZES = 30.0  # times every other silo's: millivolts for volts, but not a louder machine
 PUBLIC = ("n", "held", "shape", "kind", "answers")  # what private silos tell
 
 
@@ -66,6 +69,9 @@ def describe(x: Any, y: Any, held_y: Any, whose: str, *, private: bool = False) 
 def _describe_inputs(x: Any, whose: str) -> Description:
     if is_table(x):
         return {"kind": "table", "columns": json.dumps(describe_table(x, whose))}
+    if x.is_floating_point():
+        size = float(torch.linalg.vector_norm(x, dtype=torch.float64)) / math.sqrt(x.numel())
+        return {"kind": str(x.dtype).removeprefix("torch."), ROOT_MEAN_SQUARE: size}
     if x.dtype != torch.uint8:
         return {"kind": str(x.dtype).removeprefix("torch.")}
     # Integer sums are exact: the constants do not depend on how the data is dealt.
@@ -227,6 +233,7 @@ def _agree_on_inputs(silos: dict[str, Description]) -> InputSpec:
         return InputSpec((table.width,), torch.float32, table=table)
     shape = _same_shape(silos)
     if told[0]["kind"] != "pixels":
+        _warn_of_sizes({name: silo[ROOT_MEAN_SQUARE] for name, silo in silos.items() if ROOT_MEAN_SQUARE in silo})
         return InputSpec(shape, getattr(torch, told[0]["kind"]))
     count = sum(silo["pixels"] for silo in told)
     mean = sum(silo["sum"] for silo in told).double() / count
@@ -234,6 +241,19 @@ def _agree_on_inputs(silos: dict[str, Description]) -> InputSpec:
     std = (square - mean.square()).clamp_min(0).sqrt()
     std = torch.where(std > 0, std, 255.0)
     return InputSpec(shape, torch.uint8, tuple((mean / 255).tolist()), tuple((std / 255).tolist()))
+
+
+def _warn_of_sizes(sizes: Mapping[str, float]) -> None:
+    """Say that a silo's numbers are far larger or smaller than every other's: arrays are taken as they are."""
+    for silo, own in sizes.items():
+        others = [size for name, size in sizes.items() if name != silo]
+        if others and (own > FAR_SIZES * max(others) or FAR_SIZES * own < min(others)):
+            warnings.warn(
+                f"samples are of size {own:.3g} in {silo} and {statistics.median(others):.3g} in the others (root mean "
+                "square): are they in the same units?",
+                stacklevel=2,
+            )
+            return  # of two silos each is far from the other
 
 
 def _same_shape(silos: dict[str, Description]) -> tuple[int, ...]:

@@ -322,3 +322,13 @@ def test_codes_are_no_labels():
 def test_samples_that_are_all_alike_have_no_features():
     with pytest.raises(FedtctError, match="the same of every sample"):
         tct("mlp", Ridge(), p=50).fit([(torch.ones(20, 3), torch.arange(20) % 2)])
+
+
+@pytest.mark.parametrize(("factor", "odd"), [(1000.0, True), (0.001, True), (0.0, True), (5.0, False), (1.0, False)])
+def test_a_silo_whose_arrays_may_be_in_other_units_is_told_of(factor, odd, recwarn):
+    draws = torch.Generator().manual_seed(0)
+    signals = [torch.randn(20, 3, 16, generator=draws) for _ in range(4)]
+    signals[2] *= factor
+    FedAvg("mlp", rounds=0).fit([(x, [0, 1] * 10) for x in signals])
+    told = [str(w.message) for w in recwarn if "same units" in str(w.message)]
+    assert ["in silo 2 and" in text for text in told] == [True] * odd

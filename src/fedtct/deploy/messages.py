@@ -44,6 +44,7 @@ PRIVATE = {
 }
 OF_THE_SAMPLES = {
     "pixels": "the mean and spread of the pixels of each channel",
+    "float32": "how large their numbers are, as a root mean square",
     "table": "of each column its name, how many values are missing, and their mean and spread or which texts occur",
 }
 OF_THE_ANSWERS = {

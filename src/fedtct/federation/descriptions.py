@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedtct.agreement import LABELS, NAMES, NUMBERS, Description
+from fedtct.agreement import LABELS, NAMES, NUMBERS, ROOT_MEAN_SQUARE, Description
 from fedtct.data.tables import EMPTY, LARGEST, NUMBER, TEXT
 from fedtct.errors import LARGEST_WHOLE
 
@@ -90,6 +90,7 @@ FORMS: dict[str, tuple[Fits, str]] = {
     "kind": (_one_of("table", "pixels", "float32", "int64"), "kind of samples"),
     "answers": (_one_of(LABELS, NAMES, NUMBERS), "kind of answers"),
     "columns": (_listed(_is_column), "list of what columns hold"),
+    ROOT_MEAN_SQUARE: (_number(0, LARGEST_SQUARES), "root mean square"),
     "pixels": (_count(1), "number of pixels"),
     "sum": (_counts(0), "list of whole numbers from 0"),
     "square_sum": (_counts(0), "list of whole numbers from 0"),
