@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,7 +29,10 @@ def import_function(name: str, folder: Path, *, installed: bool = True) -> Calla
         with importable(folder):
             found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
-        raise FedtctError(f"there is no {name} to import", error) from error
+        if module.endswith(".py"):
+            raise FedtctError(f"{name} is to be without .py: {module[:-3]}:{function}") from error
+        lacks = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
+        raise FedtctError(f"there is no {name} to import", error, _where(module, folder) if lacks else "") from error
     except Exception as error:
         raise FedtctError(f"{module} cannot be imported", error) from error
     _check_home(module.split(".")[0], folder)
@@ -42,6 +46,15 @@ def _check_home(module: str, folder: Path) -> None:
     own, known = _origin(module, folder), getattr(sys.modules[module], "__file__", None)
     if own and Path(own).resolve() != Path(known or "/").resolve():
         raise FedtctError(f"{own} is not used, as {known or 'another'} has its name already: rename one of them")
+
+
+def _where(module: str, folder: Path) -> str:
+    """Where a module was looked for in vain, and how it is found elsewhere: in a folder that is in this one, say."""
+    inside = next((path for path in sorted(folder.glob("*/")) if _origin(module.split(".")[0], path)), None)
+    advice = "if it is elsewhere, name its folder in PYTHONPATH"
+    if inside:
+        advice = f"put PYTHONPATH={shlex.quote(str(inside))} before the command"
+    return f" in {folder.absolute()}, nor installed ({advice})"
 
 
 def _origin(module: str, folder: Path) -> str | None:

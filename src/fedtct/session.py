@@ -74,6 +74,7 @@ class Session:
             raise FedtctError("no model was given: name one, or give an nn.Module, as the first argument")
         state = read_state_dict(init_weights) if init_weights is not None else None
         federation = silos if isinstance(silos, Federation) else LocalFederation(silos)
+        guessed = num_classes is None and isinstance(model, nn.Module)
         if isinstance(model, nn.Module):
             num_classes = _outputs(model, head, num_classes)
         if pooled:
@@ -100,6 +101,8 @@ class Session:
         federation.use(spec)
         if agreed.inputs.dtype != torch.int64:  # which tokens there are, only silos know: they try the model themselves
             try_model(network, agreed.outputs, agreed.inputs.examples(2))
+        if guessed:
+            _warn_of_idle_outputs(agreed, told)
         session = cls(federation, spec, network, journal, None, agreed, private, _all_learnt(told))
         session.test = session.check_test(test)
         return session
@@ -138,6 +141,18 @@ def _outputs(model: nn.Module, head: str | None, num_classes: int | None) -> int
             f"num_classes is {num_classes}, but the model's head '{name}' has {outputs} outputs{other_heads(model)}"
         )
     return outputs
+
+
+def _warn_of_idle_outputs(agreed: Agreement, told: Replies) -> None:
+    """Say which outputs of a module no silo has labels for, where nobody said that there are so many classes."""
+    labels = [silo["labels"] for silo in told.messages if "labels" in silo]
+    nobodys = sorted(set(range(agreed.outputs)) - set(torch.cat(labels).tolist())) if labels else []
+    if nobodys:
+        warnings.warn(
+            f"the model has {agreed.outputs} outputs, but no silo has labels {listing(nobodys)}: give it fewer "
+            f"outputs, or num_classes={agreed.outputs} if there are such classes",
+            stacklevel=2,
+        )
 
 
 def _check_classes(asked: int | None, agreed: Agreement) -> None:

@@ -116,7 +116,7 @@ def test_methods_are_compared_on_ones_own_data(folder, capsys):
 def test_what_ones_own_data_changes_is_said(folder, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     assert main(["run", "--data", "silos", "--target", "state", "--rounds", "5,5"]) == 2
-    assert "stage2='ridge', the default with data, takes one round" in capsys.readouterr().err
+    assert "takes many; with data, ridge is the default)" in capsys.readouterr().err
     assert main(["run", "--help-all"]) == 0
     text = capsys.readouterr().out
     assert all(f"--data: {value}]" in text for value in OWN_DEFAULTS.values())

@@ -32,6 +32,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "thesis" / "chapter.txt").write_text("mine")
     (tmp_path / "broken.toml").write_text("rounds = [1,")
     (tmp_path / "typo.toml").write_text("round = 1\n")
+    (tmp_path / "section.toml").write_text("[sever]\nwait = 3\n")
     (tmp_path / "huge.toml").write_text("lr = 1e300\n")
     (tmp_path / "digits.toml").write_text(f"seed = {'1' * 5000}\n")
     (tmp_path / "weights.safetensors").write_bytes(b"no weights")
@@ -52,7 +53,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 BAD = {
     "run --dataset mnist": "unknown dataset 'mnist'",
-    "run --model vgg": "unknown model 'vgg'",
+    "run --model vgg": "or your own: in commands module:function",
     "run --method sgd": "unknown method 'sgd'",
     "run --split by-hand": "unknown split 'by-hand'",
     "run --split classes:11": "classes:11",
@@ -82,6 +83,7 @@ BAD = {
     "run --config none.toml": "cannot read none.toml: No such file or directory",
     "run --config broken.toml": "broken.toml is not valid TOML",
     "run --config typo.toml": "unknown setting 'round': did you mean 'rounds'?",
+    "run --config section.toml": "unknown section [sever]: there is none but [server], in the run.toml of a deployment",
     "run --out thesis": "thesis exists: choose another",
     "run --out broken.toml": "broken.toml exists",
     "run --out broken.toml/a": "cannot be made",

@@ -1,6 +1,7 @@
 """Models that cannot be trained, or do not fit the data, are refused in words before any training."""
 
 import threading
+import warnings
 
 import pytest
 import torch
@@ -47,6 +48,7 @@ class Sequences(nn.Module):
     [
         (None, "no model was given"),
         ("resnet-18", "unknown model 'resnet-18'. Known models: .*resnet18-bn"),
+        ("my_net:build", "'my_net:build' is for commands: in Python give the function itself as model, or an nn.Mod"),
         (nn.Linear(4, 2), "has label 2, but there are 2 classes"),
         (nn.Linear(4, 1), "head, are 1: labels need an output for each class"),
         (nn.Linear(5, 3), r"cannot take torch.float32 samples of shape \(4,\)"),
@@ -163,7 +165,14 @@ def test_labels_beyond_the_models_head():
 
 
 def test_classes_that_no_silo_holds_are_classes_all_the_same():
-    assert FedAvg(nn.Linear(4, 10), rounds=1).fit([Silo(X, Y)], (X, Y + 7)).model.scores(X).shape == (20, 10)
+    told = (
+        "the model has 10 outputs, but no silo has labels 3, 4, 5, 6, 7, 8, 9: give it fewer outputs, or num_classes=10"
+    )
+    for known in (None, 10):
+        with warnings.catch_warnings(record=True) as caught:
+            fit = FedAvg(nn.Linear(4, 10), rounds=1, num_classes=known).fit([Silo(X, Y)], (X, Y + 7))
+        assert fit.model.scores(X).shape == (20, 10)
+        assert [str(warning.message).startswith(told) for warning in caught] == [True] * (known is None)
     assert FedAvg("linear", num_classes=5, rounds=1).fit([Silo(X, Y)]).model.scores(X).shape == (20, 5)
     with pytest.raises(FedtctError, match="silo 0 has label 2, but there are 2 classes"):
         FedAvg("linear", num_classes=2, rounds=1).fit([Silo(X, Y)])

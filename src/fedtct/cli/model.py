@@ -8,7 +8,9 @@ import typer
 from fedtct.cli.output import print_all, print_evaluation, print_json
 from fedtct.cli.screen import Screen
 
-Model = Annotated[Path, typer.Argument(help="a run's folder, a model's, or an exported file", metavar="MODEL")]
+Model = Annotated[
+    Path, typer.Argument(help="a run's folder, a choice's, a model's, or an exported file", metavar="MODEL")
+]
 Input = Annotated[Path, typer.Option("--input", help="samples: .csv, .parquet, .npz or images", metavar="FILE")]
 Own = Annotated[str, typer.Option("--model", help="what makes a model of your own", metavar="MODULE:FUNCTION")]
 Target = Annotated[str, typer.Option(help="of a table: the column with the truth [as in training]", metavar="COLUMN")]
@@ -91,10 +93,9 @@ def export(
     """
     with Screen() as screen:
         screen.wait("reading the model")
-        from fedtct.runs.places import free_file
-        from fedtct.runs.saved import Saved
+        from fedtct.runs.saved import Saved, free_export
 
-        free_file(out)  # better an error before anything is read
+        free_export(out)  # better an error before anything is read
         saved = Saved.load(where, own, "cpu")
         screen.wait(f"writing {out}")
         card = saved.export(out)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from torch import nn
 
 from fedtct.errors import FedtctError
+from fedtct.importing import is_function_name
 from fedtct.models import dense
 from fedtct.models.resnet import Norm, ResNet18, batch_norm, group_norm
 from fedtct.models.simple_cnn import SimpleCNN
@@ -46,10 +47,13 @@ MODELS: dict[str, Builder] = {
 
 def check_model_name(name: str) -> None:
     """Refuse a name that is not registered."""
+    if is_function_name(name):  # commands import it and hand on the function
+        raise FedtctError(f"'{name}' is for commands: in Python give the function itself as model, or an nn.Module")
     if name not in MODELS:
         known = ", ".join(MODELS)
         raise FedtctError(
-            f"unknown model '{name}'. Known models: {known}; or your own: an nn.Module, or module:function."
+            f"unknown model '{name}'. Known models: {known}; or your own: in commands module:function, in Python that "
+            "function or an nn.Module."
         )
 
 

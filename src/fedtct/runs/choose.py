@@ -8,15 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, listing
 from fedtct.files import read_json, write_json
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Look, prepare
 from fedtct.runs.folder import RunFolder
-from fedtct.runs.plan import Plan, Watch
+from fedtct.runs.places import resuming
+from fedtct.runs.plan import COMMANDS, PLAN, Plan, Watch
 from fedtct.runs.summary import Summary
 
 CHOICE = "choice.json"
+MEASURES = ("holdout_accuracy", "holdout_r2")  # of classes, and of a regression
 
 
 class Choice(NamedTuple):
@@ -55,11 +57,44 @@ def choose(
     if not rated:
         raise FedtctError(f"none of {', '.join(ratings)} can be chosen: every run diverged. They are in {folder}")
     best = max(rated, key=lambda name: rated[name])
-    measure = "holdout_r2" if Summary.of(runs[best]).regression else "holdout_accuracy"
+    measure = MEASURES[Summary.of(runs[best]).regression]
     file, record = Path(folder) / CHOICE, {"best": best, measure: ratings}
     if not file.is_file() or read_json(file) != record:  # what was over before may lie where nothing can be written
         write_json(file, record)
     return Choice(runs[best], runs, ratings)
+
+
+class Written(NamedTuple):
+    """What ``choice.json`` tells, by the names of runs."""
+
+    best: str
+    ratings: dict[str, float | None]
+
+
+def read_choice(folder: Path) -> Written | None:
+    """What was chosen in a folder, if anything was."""
+    file = folder / CHOICE
+    if not file.is_file():
+        return None
+    found = read_json(file)
+    try:
+        ratings = next(found[measure] for measure in MEASURES if measure in found)
+        ratings[found["best"]]  # a KeyError if it is none of them
+        return Written(found["best"], ratings)
+    except (KeyError, TypeError, StopIteration) as error:
+        raise FedtctError(f"{file} is damaged: it holds no choice") from error
+
+
+def chosen(path: Path) -> Path:
+    """The folder of the run that a path stands for: of a choice the best one, of anything else the path itself."""
+    if not (path / PLAN).is_file():
+        return path
+    plan = Plan.read(path)
+    if plan.purpose != "choose":
+        raise FedtctError(f"{path} holds several runs: give the folder of one of them, {listing(plan.runs)}")
+    if (choice := read_choice(path)) is None:
+        raise FedtctError(f"{path} has not chosen yet: go on with it with `{resuming(COMMANDS[plan.purpose], path)}`")
+    return path / choice.best
 
 
 def _rating(run: RunFolder) -> float | None:

@@ -222,10 +222,10 @@ class RunConfig:
             if len(self.rounds) != 2:
                 raise FedtctError(f"tct has two stages: rounds must be two numbers such as 20,20, not {self._rounds}")
             if self.stage2 == "ridge" and self.rounds[1] != 1:
-                usual = ", the default with data," if self.data else ""
+                usual = "; with data, ridge is the default" if self.data else ""
                 raise FedtctError(
-                    f"stage2='ridge'{usual} takes one round: rounds must be N or N,1, not {self._rounds}"
-                    " (stage2='scaffold' takes many)"
+                    f"stage2='ridge' takes one round: rounds must be N or N,1, not {self._rounds}"
+                    f" (stage2='scaffold' takes many{usual})"
                 )
         elif len(self.rounds) != 1:
             raise FedtctError(f"{self.method} has one stage: rounds must be one number, not {self._rounds}")
@@ -293,7 +293,11 @@ def _one_of(what: str, name: str, known: Collection[str]) -> None:
 
 def check_names(given: Mapping[str, Any], where: str) -> None:
     """Refuse settings that do not exist, and say which one was probably meant."""
-    for name in given:
+    for name, value in given.items():
+        if isinstance(value, dict):
+            raise FedtctError(
+                f"{where} has an unknown section [{name}]: there is none but [server], in the run.toml of a deployment"
+            )
         if name not in SETTINGS:
             close = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.4)
             hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(SETTINGS)}"

@@ -1,7 +1,8 @@
 """Run a configuration from its data to its model, in a folder."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,11 +56,21 @@ def execute(folder: RunFolder, look: Look | None = None) -> Fit:
         mark_files(folder)
     federation = LocalFederation(job.silos, config.device, precision=config.precision)
     federation.on_reply = folder.watcher.reply
-    fit = config.build(job.data.num_classes or None).fit(federation, test=job.data.test, journal=folder)
-    if look:
-        look(folder, job, fit)
+    with quantities(config.task == "regression"):
+        fit = config.build(job.data.num_classes or None).fit(federation, test=job.data.test, journal=folder)
+        if look:
+            look(folder, job, fit)
     folder.finish(fit)
     return fit
+
+
+@contextmanager
+def quantities(stated: bool) -> Iterator[None]:
+    """Where it was stated that numbers are quantities, nobody is told what to do if they are classes."""
+    with warnings.catch_warnings() if stated else nullcontext():
+        if stated:
+            warnings.filterwarnings("ignore", message="y holds a few whole numbers")
+        yield
 
 
 def mark_files(folder: RunFolder) -> None:
@@ -76,7 +87,8 @@ def rehearse(config: RunConfig) -> None:
     """Refuse, without writing anything, what ``execute`` would refuse before its first round."""
     job = prepare(config)
     federation = LocalFederation(job.silos, config.device, precision=config.precision)
-    config.build(job.data.num_classes or None).open(federation, config.network(), job.data.test, None)
+    with quantities(config.task == "regression"):
+        config.build(job.data.num_classes or None).open(federation, config.network(), job.data.test, None)
 
 
 def prepare(config: RunConfig, watcher: Watcher | None = None) -> Job:
@@ -118,7 +130,8 @@ def own_job(config: RunConfig, watcher: Watcher) -> Job:
         raise FedtctError(f"test: there is no {config.test}")
     silos: list[Silo] = []
     for name, path in paths.items():
-        silos.append(Silo(*_read(path, how, _state(path)), holdout=config.holdout, name=name))
+        with quantities(config.task == "regression"):
+            silos.append(Silo(*_read(path, how, _state(path)), holdout=config.holdout, name=name))
         watcher.count("reading silos", len(silos), len(paths))
     agreed = agree([silo.describe({}) for silo in silos], None, names=[silo.name for silo in silos])
     test = _read_test(config, agreed.inputs.table) if config.test else None

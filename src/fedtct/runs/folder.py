@@ -186,9 +186,11 @@ class RunFolder(Journal):
     @property
     def go_on(self) -> str:
         """The command that goes on with the run: the one it was begun with."""
-        return resuming(self._begun_with(), self.path)
+        return resuming(self.begun_with, self.path)
 
-    def _begun_with(self) -> str:
+    @property
+    def begun_with(self) -> str:
+        """The command that the run was begun, or last gone on, with."""
         sittings = self.sittings()
         engine: str = sittings[-1].get("engine", self.engine) if sittings else self.engine
         return engine
@@ -200,7 +202,7 @@ class RunFolder(Journal):
 
     def _check_engine(self) -> None:
         """Refuse a run whose silos keep their memory where this engine does not look for it."""
-        if self._begun_with() != self.engine:
+        if self.begun_with != self.engine:
             raise FedtctError(f"{self.path} was begun in another way: go on with it with `{self.go_on}`")
 
     def _rewind(self) -> None:

@@ -10,6 +10,7 @@ import torch
 from fedtct.classifier import Classifier
 from fedtct.data.image_files import holds_images, image_files
 from fedtct.data.samples import as_samples
+from fedtct.runs.execute import quantities
 from fedtct.tasks import Regression
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class Evaluation(NamedTuple):
 
 def evaluate(model: Classifier, x: Any, y: Any, whose: str = "the input") -> Evaluation:
     """Compare predictions with what is true."""
-    x, y = as_samples(x, y, whose)
+    with quantities(isinstance(model.spec.task, Regression)):
+        x, y = as_samples(x, y, whose)
     truth = model.spec.task.encode(y, model.spec.num_classes, whose)
     scores = model.scores(x, whose)
     found = model.spec.task.squared_score(scores, truth)

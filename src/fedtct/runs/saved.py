@@ -13,6 +13,7 @@ from fedtct.data.sources import read_inputs, read_samples
 from fedtct.errors import FedtctError, listing
 from fedtct.history import RATED_ON
 from fedtct.importing import import_function, is_function_name
+from fedtct.runs.choose import chosen
 from fedtct.runs.folder import CONFIG, MODEL, RunFolder
 from fedtct.runs.forms import SPLIT
 from fedtct.runs.places import free_file
@@ -20,6 +21,10 @@ from fedtct.runs.summary import SILO_SAMPLES, CommonClass, SiloRatings, Summary,
 from fedtct.tasks import Regression
 
 CARD, TARGET = "model_card", "target"
+OTHER_FORMATS = (  # that a file is taken for by its name
+    *(".onnx", ".pt", ".pt2", ".pth", ".ckpt", ".bin", ".tflite", ".pb", ".h5", ".keras", ".mlmodel", ".gguf"),
+    *(".pkl", ".pickle", ".joblib", ".npz"),
+)
 CALIBRATION = {True: "calibrated on samples that silos held out", False: "not calibrated: no silo held samples out"}
 
 
@@ -37,11 +42,16 @@ class Saved(NamedTuple):
         if own and not is_function_name(own):
             raise FedtctError(f"model must be a function of yours, as module:function, not '{own}'")
         build = import_function(own, Path.cwd()) if own else None
+        path = chosen(path)
         run = RunFolder.read(path) if (path / CONFIG).is_file() else None
         if run is not None and not run.finished:
             raise FedtctError(f"{path} has no model yet: go on with it with `{run.go_on}`")
         if run is not None and not own and is_function_name(run.config.model):
-            raise FedtctError(f"{path} was made from a model of your own: give it with --model {run.config.model}")
+            apart = run.begun_with.startswith("fedtct deploy")  # where its modules are in a folder of their own
+            found = ", and its app folder in PYTHONPATH" if apart else ""
+            raise FedtctError(
+                f"{path} was made from a model of your own: give it with --model {run.config.model}{found}"
+            )
         notes = _notes(path)
         target = run.config.target if run else notes.get(TARGET, "")
         return cls(Classifier.load(path / MODEL if run else path, build, device), target, notes.get(CARD, ""), run)
@@ -70,8 +80,18 @@ class Saved(NamedTuple):
     def export(self, file: Path) -> str:
         """Write one file with everything; returns the card."""
         card = self.card or write_card(self, file.name)
-        self.model.export(free_file(file), **{CARD: card, TARGET: self.target})
+        self.model.export(free_export(file), **{CARD: card, TARGET: self.target})
         return card
+
+
+def free_export(file: Path) -> Path:
+    """The path of a file to export to, refused if its name promises what is not exported or something is there."""
+    if file.suffix.lower() in OTHER_FORMATS:
+        raise FedtctError(
+            f"{file} would be no {file.suffix} file: export writes .safetensors. For ONNX and the like give in Python "
+            "what model.to_module() returns to torch.onnx.export; TCT's models have none"
+        )
+    return free_file(file)
 
 
 def _notes(path: Path) -> dict[str, str]:

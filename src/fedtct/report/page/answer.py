@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from fedtct.history import rated_on
 from fedtct.report.page.blocks import Block, Note, Rating, Section, Table, TableRow, number, rating_of
+from fedtct.report.page.chosen import choices_in
 from fedtct.report.page.tasks import Method, Task, by_value, differences, listed
 from fedtct.runs.compare import Line
 from fedtct.runs.config import ELSEWHERE
@@ -33,7 +34,12 @@ def section(task: Task) -> Section:
         rows.append(TableRow([method.label, *seeds, reached, *more, *rest], method))
     notes = [_reading(task, rating), _caveats(task)]
     blocks: list[Block] = [Table(columns, rows), *(Note(text) for text in notes if text)]
-    return Section(task.title, blocks, intro=_headline(results, bound, rating) + _little_said(results, common, rating))
+    choices = choices_in(task)
+    if len(choices) == 1 and choices[0].whole(task):  # the others lost, whatever they reach on test data
+        results = [(method, line) for method, line in results if method is choices[0].best]
+    told = "".join(f" {choice.told(rating)}" for choice in choices)
+    intro = _headline(results, bound, rating) + told + _little_said(results, common, rating)
+    return Section(task.title, blocks, intro=intro)
 
 
 def _common_classes(results: Sequence[Result]) -> dict[str, CommonClass]:

@@ -56,7 +56,10 @@ def section(task: Task) -> Section | None:
     best_first = sorted(total, key=lambda label: -right[label] / len(of_method[label][1]))  # some have more seeds
     taken = {label: _heatmap(total[label], names) for label in best_first}
     (chart, *more) = taken.values()
-    return Section("Class by class", [recognised, Choice(taken) if more else chart], intro=f"On {where}.")
+    seeds = max(len(tables) for _, tables in of_method.values())
+    summed = " The first chart shows means over seeds, the second the samples of all seeds together."
+    intro = f"On {where}.{summed if seeds > 1 else ''}"
+    return Section("Class by class", [recognised, Choice(taken) if more else chart], intro=intro)
 
 
 def _with_unanswered(table: Confusion) -> Confusion:
