@@ -16,6 +16,7 @@ from fedtct.cli import main
 from fedtct.deploy import check, processes
 from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.keys import make_keys
+from fedtct.deploy.server_app import read_run
 from fedtct.deploy.silo_config import SiloConfig
 
 WITHOUT_FLOWER = """
@@ -92,6 +93,55 @@ def test_without_a_server_a_run_is_refused_in_a_line_that_says_how_to_start_one(
     assert main(["deploy", "run", str(make_app(tmp_path / "app")), "--server", str(server)]) == 2
     told = f"no server listens on port {port}: start it, with `fedtct deploy server {server}`"
     assert capsys.readouterr().err == f"fedtct: {told}\n"
+
+
+@pytest.mark.parametrize("command", ["server keys", "run app --server keys"])
+def test_the_folder_of_all_keys_is_not_that_of_the_server_which_is_named(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    make_keys(Path("keys"), ["a"], "127.0.0.1:8000")
+    make_app(Path("app"))
+    assert main(["deploy", *command.split()]) == 2
+    assert capsys.readouterr().err == "fedtct: keys/address is missing: keys/server was meant\n"
+
+
+def test_a_run_that_is_going_on_is_not_gone_on_with(tmp_path, monkeypatch, capsys):
+    """What is waited for is said, and the refusal is all that follows it."""
+    monkeypatch.setattr(processes, "ENDS_SECONDS", 0.1)
+    monkeypatch.setattr(processes, "listens", lambda port: True)
+    make_keys(tmp_path / "keys", ["a"], "127.0.0.1:8000")
+    app, run = make_app(tmp_path / "app"), tmp_path / "run"
+    run.mkdir()
+    (run / "config.toml").write_text(read_run(app / RUN)[0].to_toml())
+    with holding(run):
+        command = ["deploy", "run", str(app), "--server", str(tmp_path / "keys" / "server"), "--resume", str(run)]
+        assert main(command) == 2
+    waits, refusal = capsys.readouterr().err.splitlines()
+    assert waits.endswith(f"{run} is in use: waiting 0.1 s at most for the other process to end")
+    assert refusal.startswith(f"fedtct: {run} is in use: another process runs what is in it")
+
+
+@contextlib.contextmanager
+def holding(folder: Path):
+    """Another process runs what is in a folder."""
+    code = "import sys, pathlib; from fedtct.runs import lock; lock.hold(pathlib.Path(sys.argv[1]))"
+    command = [sys.executable, "-c", f"{code}; print('held', flush=True); sys.stdin.read()", str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        yield
+        process.stdin.close()
+
+
+def test_check_tells_of_a_certificate_that_is_not_there_whether_or_not_there_is_a_server(tmp_path):
+    make_keys(tmp_path, ["a"], f"127.0.0.1:{processes.free_port()}")
+    file = tmp_path / "a" / "silo.toml"
+    (tmp_path / "a" / "ca.crt").write_text("no certificate")
+    assert f"TLS: {tmp_path / 'a' / 'ca.crt'} is no certificate" in [f.text for f in check.check_silo(file)][2]
+    (tmp_path / "a" / "ca.crt").unlink()
+    *_, certificate, server = check.check_silo(file)
+    assert certificate.text.startswith(f"TLS: {tmp_path / 'a' / 'ca.crt'} is missing; ask")
+    assert server.text.startswith("server: 127.0.0.1")
+    assert not certificate.right
+    assert not server.right
 
 
 def test_a_server_is_not_said_to_be_up_where_another_is(tmp_path, capsys):

@@ -20,6 +20,7 @@ from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.check import check_silo
 from fedtct.deploy.keys import make_keys
 from fedtct.deploy.local import LocalDeployment
+from fedtct.deploy.running import process_of
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.importing import import_function
 from fedtct.runs.config import HOLDOUT, RunConfig
@@ -235,7 +236,6 @@ class Halved(fedtct.FedAvg):
 
 
 @four
-@pytest.mark.slow
 def test_a_model_of_ones_own_in_the_app_folder(deployment, tmp_path):
     app = app_of(tmp_path / "app", SILOS, {}, method="fedavg", rounds=[1], model="fedtct_app.model:build")
     (app / "fedtct_app" / "model.py").write_text(OWN_MODEL)
@@ -285,8 +285,12 @@ def test_a_silo_with_data_of_another_shape_is_named_at_the_server(deployment, tm
 
 @four
 def test_check_tells_in_words_what_is_right_and_what_is_not(deployment, tmp_path):
-    """Of a silo that is let in; then of one with another CA, a key nobody knows, and no server."""
+    """Of a silo that runs; of one that is let in; then of one with another CA, a key nobody knows, and no server."""
     address = f"127.0.0.1:{deployment.port}"
+    until(lambda: process_of(deployment.folder / "s0" / "flwr"), deployment.link, deployment.server / "superlink.log")
+    findings = list(check_silo(deployment.silo_file("s0")))
+    assert all(finding.right for finding in findings), findings
+    assert findings[-1].text == f"trust: this silo is running (process {os.getpid()}): the server has let it in"
     processes.stop([deployment.nodes["s0"]])
     findings = list(check_silo(deployment.silo_file("s0")))
     assert all(finding.right for finding in findings), findings

@@ -37,7 +37,55 @@ def test_a_silo_that_fails_is_named_with_its_reason(grid):
 
     grid.seats[101] = replace(seat, load=broken)
     with pytest.raises(fedtct.FedtctError, match="s1: the disk with the data is not mounted"):
-        METHODS["fedavg"].fit(over(grid))
+        METHODS["fedavg"].fit(over(grid, min_silos=4))
+
+
+def unreadable(grid, *nodes):
+    """These silos' data cannot be read, until they are mended."""
+
+    def broken():
+        raise fedtct.FedtctError("1 of 160 samples hold NaN")
+
+    for node in nodes:
+        grid.seats[node] = replace(grid.seats[node], load=broken)
+
+
+def test_all_silos_that_fail_are_named_at_once(grid):
+    unreadable(grid, 101, 103)
+    said = r"2 silos answered 'describe', at least 3 must; s1: 1 of 160 .* NaN; s3: 1 of 160 .* NaN\. Start the run"
+    with pytest.raises(fedtct.FedtctError, match=said):
+        METHODS["fedavg"].fit(over(grid, min_silos=3, wait=100.0))
+
+
+def test_a_run_begins_without_a_silo_that_fails_if_enough_others_are_there(grid):
+    """Those that are on their way are waited for all the same, and the one that told why it cannot is not asked again
+    meanwhile. Once its data is mended it joins."""
+    load = grid.seats[101].load
+    unreadable(grid, 101)
+    grid.offline.add(103)
+    federation, said, asked = over(grid, min_silos=2, wait=100.0), [], []
+
+    def warn(text):
+        said.append(text)
+        if "waiting for more" in text:
+            grid.offline.discard(103)
+        if "go on without" in text:
+            asked.extend(grid.asked)
+            grid.seats[101] = replace(grid.seats[101], load=load)
+
+    federation.warn = warn
+    fit = replace(METHODS["fedavg"], num_classes=10).fit(federation)
+    assert "s1 did not answer 'describe': 1 of 160 samples hold NaN" in said
+    assert "the others go on without s1" in said
+    assert sorted(asked) == [(node, "describe") for node in grid.seats]
+    assert fit.history[-1].silos == ("s0", "s2", "s3", "s1")
+
+
+def test_what_fedtct_says_is_a_line_in_the_silos_log(grid, caplog):
+    unreadable(grid, 101)
+    METHODS["fedavg"].fit(over(grid, min_silos=3, keys={101: "s1"}))
+    assert caplog.messages[0] == "s1 could not answer 'describe': 1 of 160 samples hold NaN"
+    assert "Traceback" not in caplog.text
 
 
 STRANGE = RuntimeError("patient 4711")
@@ -56,16 +104,17 @@ def test_what_a_strange_error_says_does_not_leave_the_silo(raised, told, grid, c
 
     grid.seats[101] = replace(grid.seats[101], load=broken)
     with pytest.raises(fedtct.FedtctError, match=told) as error:
-        METHODS["fedavg"].fit(over(grid))
+        METHODS["fedavg"].fit(over(grid, min_silos=4))
     assert "4711" not in str(error.value)
     assert "4711" in caplog.text
+    assert ("Traceback" in caplog.text) == (raised is STRANGE)
 
 
 def test_nor_does_a_label_that_is_none(grid, caplog):
     x, y = parts()[1]
     grid.seats[101] = replace(grid.seats[101], load=lambda: fedtct.Silo(x, torch.full_like(y, -4711), name="s1"))
     with pytest.raises(fedtct.FedtctError, match="s1: labels start at 0, some are below") as error:
-        PRIVATE.fit(over(grid))
+        PRIVATE.fit(over(grid, min_silos=4))
     assert "47" not in str(error.value)
     assert "-4711" in caplog.text
 
@@ -107,7 +156,7 @@ def test_two_silos_of_one_name_are_refused(grid):
     seat = grid.seats[101]
     grid.seats[101] = replace(seat, name="s0")
     with pytest.raises(fedtct.FedtctError, match=r"s0 \(node 101\): another silo has this name"):
-        METHODS["fedavg"].fit(over(grid))
+        METHODS["fedavg"].fit(over(grid, min_silos=4))
 
 
 def test_a_latecomer_with_a_name_that_is_taken_is_refused_and_the_run_goes_on(grid):

@@ -45,7 +45,8 @@ def test_a_run_spends_what_it_promised_and_another_has_what_is_left(grid, tmp_pa
     grid.asked.clear()
     with pytest.raises(FedtctError, match=r"spent ε = 4 in all runs so far, this one would make it [56].*limit is 5"):
         run(grid, tmp_path, "two")
-    assert {question for _, question in grid.asked} == {"describe"}  # nothing was spent on a run that cannot end
+    # Nothing was spent on a run that cannot end.
+    assert {question for _, question in grid.asked} == {"describe", "forget"}
     assert spent(grid) == pytest.approx([4.0] * 4)
     run(grid, tmp_path, "three", epsilon=1.0)
     assert all(4.0 < epsilon < 5.0 for epsilon in spent(grid))

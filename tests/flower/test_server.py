@@ -171,6 +171,16 @@ def test_a_silo_whose_data_no_longer_fits_is_refused_when_the_run_goes_on(tmp_pa
     assert missing["s3"].startswith("silo is empty")
 
 
+def test_silos_keep_nothing_of_a_run_that_was_refused_at_its_beginning(tmp_path):
+    data = parts()
+    data[2] = (data[2][0][..., :7], data[2][1])
+    grid, server = InlineGrid(tmp_path, data), ServerConfig(out=str(tmp_path / "run"), round_timeout=1.0, wait=0.0)
+    with pytest.raises(fedtct.FedtctError, match="they must be alike"):
+        serve(grid, RunConfig.of(**SETTINGS, method="fedavg", rounds=(1,)), server)
+    assert not list(tmp_path.glob("cache*/*"))
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_toml_is_checked(tmp_path):
     file = tmp_path / "run.toml"
     file.write_text('method = "fedavg"\nrounds = [2]\nsilos = 3\n[server]\nmin_silos = 2\nwire = "fp16"\n')
@@ -179,10 +189,10 @@ def test_a_run_toml_is_checked(tmp_path):
     assert server.terms(3).half
     assert (config.dataset, config.split) == ("silos' own data", "own")
     for text, message in {
-        "[server]\nwaite = 3": "unknown setting 'waite'",
+        "[server]\nwaite = 3": "unknown setting 'waite': did you mean 'wait'",
         "round = [2]": "did you mean 'rounds'",
         "[server]\nwire = 'fp8'": "wire must be",
-        "[server]\nout = 5": "out must be text, it is 5",
+        "[server]\nout = 5": "out must be text in quotes, it is 5",
         "[server]\nround_timeout = '600'": "round_timeout must be a number",
         "[server]\nwait = nan": "wait must be a number",
         "[server]\nmin_silos = true": "min_silos must be a whole number",
@@ -191,6 +201,7 @@ def test_a_run_toml_is_checked(tmp_path):
         "server = 3": "must be a table",
         "method = 'centralized'\nrounds = 3": "needs all data in one place",
         "method = 'fedavg'\nepsilon = 8.0": "set num_classes in",
+        "model = 'nowhere:build'": "no nowhere:build to import",
         "rounds = [": "not valid TOML",
         "holdout = 0.0": "holdout is each silo's own: it is set in its silo.toml",
         "data = 'patients.csv'": "data is each silo's own",

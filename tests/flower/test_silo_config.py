@@ -26,6 +26,16 @@ def test_arrays_in_a_file(tmp_path):
     assert (len(loaded), len(loaded.held_y), loaded.name) == (3, 3, "a")
 
 
+def test_settings_that_are_for_other_data_are_warned_of(tmp_path):
+    np.savez(tmp_path / "data.npz", x=np.zeros((6, 4), np.float32), y=np.arange(6) % 2)
+    with pytest.warns(UserWarning, match="nothing here reads it") as warned:
+        silo(tmp_path, 'data = "data.npz"\ntarget = "y"\nclasses = ["a"]\nholdout = 0').load()
+    assert [str(warning.message) for warning in warned] == [
+        "target in silo.toml is for tables: nothing here reads it",
+        "classes in silo.toml is for folders of images: nothing here reads it",
+    ]
+
+
 def test_a_silo_holds_out_as_much_as_on_one_machine_and_its_file_says_how_much(tmp_path):
     np.savez(tmp_path / "data.npz", x=np.zeros((10, 4), np.float32), y=np.arange(10) % 2)
     loaded = silo(tmp_path, 'data = "data.npz"').load()
@@ -134,8 +144,11 @@ def test_a_silo_that_could_not_work_is_refused_before_it_takes_part(tmp_path):
         ('name = "a"', "does not say data"),
         ('data = "x.npz"', "does not say name"),
         ('name = "a b"\ndata = "x.npz"', "letters, digits"),
-        ('name = "a"\ndata = 3', "data must not be 3"),
-        ('name = "a"\ndata = "x"\nhold = 1', "unknown setting 'hold'"),
+        ('name = "a"\ndata = 3', "data must be text in quotes, it is 3"),
+        ('name = "a"\ndata = "x"\nholdout = "0.2"', "holdout must be a number, it is '0.2'"),
+        ('name = "a"\ndata = "x"\nclasses = "cat"', "classes must be a list such as"),
+        ('name = "a"\ndata = "x"\nhold = 1', "unknown setting 'hold': did you mean 'holdout'?"),
+        ('name = "a"\ndata = "x"\nqqq = 1', "unknown setting 'qqq': known are name, data, target"),
         ('name = "a"\ndata = "x"\ncache_gb = -4', "cache_gb must be positive"),
         ('name = "a"\ndata = "x"\ncache_gb = inf', "cache_gb must be a finite number"),
         ('name = "a"\ndata = "x"\nimage_size = [8]', "image_size must be"),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +15,7 @@ from fedtct.deploy import hand_over
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is copied")
 
 WAITING = """
-import atexit, json, os, sys, threading
+import atexit, json, os, signal, sys, threading, time
 from fedtct.deploy import warm
 
 seen = []
@@ -30,6 +31,10 @@ def load():
     atexit.register(lambda: os.environ.get("ASKER") and print("done"))
 
     def program():
+        if sys.argv[1] == "linger":
+            print(os.getpid(), flush=True)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            time.sleep(600)
         seen.append(1)
         print(json.dumps({
             "words": sys.argv, "folder": os.getcwd(), "asker": os.environ["ASKER"], "seen": len(seen),
@@ -46,13 +51,8 @@ warm.serve(load, int(sys.argv[1]))
 def waiting(tmp_path, monkeypatch):
     monkeypatch.setenv("FLWR_HOME", str(tmp_path / ("long" * 30)))  # longer than the name of a socket may be
     Path(os.environ["FLWR_HOME"]).mkdir()
-    process = subprocess.Popen([sys.executable, "-c", WAITING, str(os.getpid())], stderr=subprocess.PIPE)
-    socket = Path(os.environ["FLWR_HOME"]) / hand_over.SOCKET
-    deadline = time.monotonic() + 60
-    while not socket.exists():
-        assert process.poll() is None, process.stderr.read().decode()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    process = subprocess.Popen([sys.executable, "-c", WAITING, str(os.getpid())])
+    until((Path(os.environ["FLWR_HOME"]) / hand_over.SOCKET).exists)
     yield process
     process.kill()
     process.wait()
@@ -98,3 +98,30 @@ def test_it_is_gone_when_the_one_that_started_it_is(tmp_path):
     environment = os.environ | {"FLWR_HOME": str(tmp_path)}
     # Its output is closed when the last process that has it ends.
     subprocess.run([sys.executable, "-c", start], env=environment, stdout=subprocess.PIPE, timeout=60)
+
+
+def test_its_copies_are_gone_then_too_whatever_they_do(tmp_path):
+    """One that answers, and one that was never told what to answer, as whoever asked was killed."""
+    wait = f"subprocess.run([sys.executable, '-c', {WAITING!r}, str(os.getpid())])"
+    environment = os.environ | {"FLWR_HOME": str(tmp_path), "ASKER": "a"}
+    with subprocess.Popen([sys.executable, "-c", f"import os, subprocess, sys; {wait}"], env=environment) as parent:
+        until((tmp_path / hand_over.SOCKET).exists)
+        command = [sys.executable, "-IS", hand_over.__file__, str(tmp_path), "linger"]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, cwd=tmp_path) as asker:
+            copy = Path("/proc") / asker.stdout.readline().decode().strip()
+        warm = (copy / "stat").read_text().rpartition(")")[2].split()[1]
+        with socket.socket(socket.AF_UNIX) as mute:
+            mute.connect(os.path.relpath(tmp_path / hand_over.SOCKET))
+            children = Path("/proc") / warm / "task" / warm / "children"
+            until(lambda: len(children.read_text().split()) == 2)
+            copies = [Path("/proc") / number for number in children.read_text().split()]
+            assert copy in copies
+            parent.kill()
+            until(lambda: not any(process.exists() for process in copies))
+
+
+def until(done, seconds: float = 60.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -6,6 +6,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from fedtct.deploy.keys import split_address
 from fedtct.deploy.privacy_budget import Budget
 from fedtct.deploy.processes import environment, free_port, stop, supernode
+from fedtct.deploy.running import LET_IN, process_of
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError, listing
 
@@ -37,9 +39,11 @@ def check_silo(file: Path) -> Iterator[Finding]:
         yield _privacy(budget)
     key = _key(silo)
     yield key
+    if flawed := _flawed_ca(silo):
+        yield flawed
     reached = _reach(silo)
     yield reached
-    if not reached.right:
+    if flawed or not reached.right:
         return
     trusted = _trust(silo)
     yield trusted
@@ -91,6 +95,20 @@ def _key(silo: SiloConfig) -> Finding:
     return Finding(True, f"key: {path} is there, and only its owner can read it")
 
 
+def _flawed_ca(silo: SiloConfig) -> Finding | None:
+    """What is wrong with the file that the server is to be known by, if anything is."""
+    ca = silo.path(silo.ca)
+    try:
+        ssl.create_default_context(cafile=ca)
+    except FileNotFoundError:
+        return Finding(False, f"TLS: {ca} is missing; ask whoever made the federation's keys for it")
+    except ssl.SSLError as error:
+        return Finding(False, f"TLS: {ca} is no certificate ({error.reason}); ask whoever made the federation's keys")
+    except OSError as error:
+        return Finding(False, f"TLS: {ca} cannot be read ({error.strerror})")
+    return None
+
+
 def _reach(silo: SiloConfig) -> Finding:
     host, port = split_address(silo.server)
     try:
@@ -119,16 +137,22 @@ def _trust(silo: SiloConfig) -> Finding:
             False, f"TLS: the server's certificate is not one that {ca} vouches for ({error.verify_message})"
         )
     except ssl.SSLError as error:
-        return Finding(False, f"TLS: {silo.server} does not speak TLS, or {ca} is no certificate ({error.reason})")
+        return Finding(False, f"TLS: {silo.server} does not speak TLS ({error.reason})")
     except OSError as error:
-        return Finding(False, f"TLS: {ca} or {silo.server} cannot be read ({error.strerror})")
+        return Finding(False, f"TLS: {silo.server} ended the connection ({error.strerror or error})")
     return Finding(True, f"TLS: this silo trusts the server; its certificate is valid to {certificate.get('notAfter')}")
 
 
 def _be_trusted(silo: SiloConfig, file: Path) -> Finding:
     """Connect as the silo would, and leave at once. Flower tells strangers nothing, so neither can this."""
-    command = [*supernode(silo, file, free_port()), "--max-retries", "1"]
-    where = environment(silo.folder / "flwr")
+    if process := process_of(silo.folder / "flwr"):  # Flower lets nobody in twice
+        return Finding(True, f"trust: this silo is running (process {process}): the server has let it in")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:  # its own, should the silo start meanwhile
+        return _try_to_connect([*supernode(silo, file, free_port()), "--max-retries", "1"], Path(home))
+
+
+def _try_to_connect(command: list[str], home: Path) -> Finding:
+    where = environment(home)
     process = subprocess.Popen(
         command, env=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
@@ -143,7 +167,7 @@ def _be_trusted(silo: SiloConfig, file: Path) -> Finding:
     patience.start()
     try:
         for line in process.stdout:
-            if "SuperNode ID" in line:
+            if LET_IN in line:
                 return Finding(True, "trust: the server lets this silo in")
             if "Exit Code" in line:
                 break
@@ -154,6 +178,6 @@ def _be_trusted(silo: SiloConfig, file: Path) -> Finding:
         return Finding(False, f"trust: the server said neither yes nor no within {TRUST_SECONDS:g} s; try again")
     return Finding(
         False,
-        "trust: the server does not let this silo in. Either its public key is not registered there, "
-        "or this silo is running already: stop it to check",
+        "trust: the server does not let this silo in. Either its public key is not registered there, or this silo "
+        "is running elsewhere, or it was killed less than a minute ago: try again then",
     )

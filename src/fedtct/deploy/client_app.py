@@ -3,7 +3,9 @@
 import hashlib
 import json
 import logging
+import os
 import re
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -67,7 +69,8 @@ class Seat:
     secret: str = ""  # that noise is drawn with
     budget: Budget | None = None  # without one the server says how private replies are
     fingerprint: Callable[[], str] = str  # of its data, if it lies in files
-    installed_models: bool = False  # else a server's message can call what is in the app that came with the run alone
+    app: Callable[[], Path] = Path.cwd  # the folder of the app that came with the run
+    installed_models: bool = False  # else a server's message can call what is in that app alone
     say: Callable[[str], None] = log.info  # for whoever looks after it
 
 
@@ -83,7 +86,7 @@ def client_app(seat_of: Callable[[Context], Seat]) -> ClientApp:
         try:
             seat = seat_of(context)
         except Exception as error:  # Flower would send its text
-            log.exception("this silo cannot answer")
+            _log(error, "this silo cannot answer")
             raise FedtctError(told(error)) from None
         return FlowerMessage(reply(message, context, seat), reply_to=message)
 
@@ -105,8 +108,15 @@ def deployed_silo(context: Context) -> Seat:
         secret=silo.secret(),
         budget=silo.budget(),
         fingerprint=silo.fingerprint,
+        app=_app_folder,
         say=say,
     )
+
+
+def _app_folder() -> Path:
+    """Where Flower put the app of this run: Python imports from there."""
+    apps = Path(os.environ.get("FLWR_HOME", Path.home() / ".flwr"), "apps").absolute()
+    return next((Path(path) for path in sys.path if Path(path).parent == apps), Path.cwd())
 
 
 def reply(message: FlowerMessage, context: Context, seat: Seat) -> Any:
@@ -130,11 +140,17 @@ def reply(message: FlowerMessage, context: Context, seat: Seat) -> Any:
         answer, own = {}, own | {UNPREPARED: True}
         seat.say(f"{seat.name} is to be told first what {about} is about")
     except Exception as error:
-        log.exception("%s could not answer %s", seat.name, about)
+        _log(error, f"{seat.name} could not answer {about}")
         # An error may depend on the samples, and costs nothing.
         secretive = seat.budget is not None and not isinstance(error, Refusal)
         answer, own = {}, own | {ERROR: UNTOLD if secretive else told(error)}
     return pack(answer, own, half)
+
+
+def _log(error: Exception, what: str) -> None:
+    """What fedtct says is enough; of a stranger's error one wants to know where it comes from."""
+    strange = not isinstance(error, FedtctError) or error.__cause__ is not None
+    log.error("%s: %s", what, error, exc_info=error if strange else None)
 
 
 def told(error: Exception) -> str:
@@ -159,7 +175,7 @@ def respond(seat: Seat, envelope: Envelope, message: Message, add_noise: AddNois
     if seat.budget:
         silo.spend = partial(seat.budget.spend, envelope.run)
     if envelope.network and question != "describe":  # whether its data fits is for the server to say
-        federation.use(_network(json.loads(envelope.network), seat.installed_models))
+        federation.use(_network(json.loads(envelope.network), seat))
     if question in NEEDS_FEATURES:
         _take_features(silo, cache, envelope)
     if message.get("frozen"):
@@ -181,10 +197,10 @@ def respond(seat: Seat, envelope: Envelope, message: Message, add_noise: AddNois
     return answer | notes
 
 
-def _network(record: dict[str, Any], installed: bool) -> NetworkSpec:
+def _network(record: dict[str, Any], seat: Seat) -> NetworkSpec:
     """The network that a question is about; a model of the federation's own is made by code that came with the run."""
     own = record[OWN_MODEL]
-    build = import_function(own, Path.cwd(), installed=installed) if own else None
+    build = import_function(own, seat.app(), installed=seat.installed_models) if own else None
     return replace(NetworkSpec.from_record(record, build), fixed=fixed_buffers(record))
 
 

@@ -1,6 +1,5 @@
 """The commands of Flower that a federation is made of, with the options that fedtct needs them to have."""
 
-import ctypes
 import json
 import os
 import re
@@ -11,22 +10,25 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from fedtct.deploy.ending import ending_with_parent
 from fedtct.deploy.keys import split_address
 from fedtct.deploy.log_lines import SAYS, hear
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
+from fedtct.runs.lock import hold, release
 from fedtct.runs.watcher import Watcher
 
 CONNECTION = "fedtct"
 STARTED = re.compile(r"started run (\d+)")
+ENDS_SECONDS = 30.0  # for a run whose server was killed
 DATABASE = "superlink.db"  # Flower's, in the server's folder
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -97,14 +99,28 @@ def submit(server: Path, app: Path, settings: Mapping[str, str]) -> list[str]:
         raise FedtctError(
             f"no server listens on port {port}: start it, with `fedtct deploy server {shlex.quote(str(server))}`"
         )
+    if "resume" in settings:
+        _wait_until_free(Path(settings["resume"]))
     write_connection(server)
     overrides = [part for key, value in settings.items() for part in ("-c", f"{key}={json.dumps(value)}")]
     return flwr("run", str(app), CONNECTION, "--stream", *overrides)
 
 
+def _wait_until_free(run: Path) -> None:
+    """A run whose server was killed ends a few seconds later; one that goes on is not to be gone on with."""
+    try:
+        hold(run)
+    except FedtctError:
+        warnings.warn(f"{run} is in use: waiting {ENDS_SECONDS:g} s at most for the other process to end", stacklevel=2)
+        hold(run, ENDS_SECONDS)
+    release(run)
+
+
 def address_of(server: Path) -> str:
     """Where silos find the server."""
-    _need(server / "address", "make it with fedtct deploy keys")
+    inner = server / "server"  # of the folder that `deploy keys` made
+    hint = f"{inner} was meant" if (inner / "address").is_file() else "make it with fedtct deploy keys"
+    _need(server / "address", hint)
     return (server / "address").read_text().strip()
 
 
@@ -140,18 +156,11 @@ def start(
     If ``threads`` are given, its arithmetic takes no more, unless the user has set how many.
     """
     more = {"OMP_NUM_THREADS": str(threads)} if threads and "OMP_NUM_THREADS" not in os.environ else {}
-    where, end = environment(home) | more, _ending_with_this_process()
+    # Left behind when this one is killed, it would bar the next in its place.
+    where, end = environment(home) | more, ending_with_parent()
     return subprocess.Popen(
         command, env=where, cwd=folder, stdout=output, stderr=output, start_new_session=True, preexec_fn=end
     )
-
-
-def _ending_with_this_process() -> Callable[[], object] | None:
-    """What a new process does to be ended when this one is killed: left behind, it would bar the next in its place."""
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl
-    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # told to end, a server waits for whoever listens to it
 
 
 def attend(process: "subprocess.Popen[bytes]") -> int:

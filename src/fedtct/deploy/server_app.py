@@ -16,12 +16,13 @@ from fedtct.data.sources import read_samples, reading
 from fedtct.deploy.log_lines import Speaker, say, warnings_said
 from fedtct.deploy.patience import pull_sooner
 from fedtct.deploy.registration import whose_keys
+from fedtct.deploy.settings import check_settings
 from fedtct.errors import FedtctError, check_not_negative
 from fedtct.federation.exchange import Terms
 from fedtct.federation.flower import FlowerFederation
 from fedtct.files import write_text
 from fedtct.history import Checkpoint
-from fedtct.importing import is_function_name
+from fedtct.importing import import_function, is_function_name
 from fedtct.report.page import write_report
 from fedtct.report.page.write import REPORT
 from fedtct.runs.config import ELSEWHERE, OWN, OWN_DEFAULTS, RunConfig, check_names
@@ -50,12 +51,7 @@ class ServerConfig:
     test: str = ""  # a file on the server, as silos have them, scored after every round; in the app folder, if relative
 
     def __post_init__(self) -> None:
-        for spec in fields(self):
-            value, kind = getattr(self, spec.name), type(spec.default)
-            kinds = (int, float) if kind is float else (kind,)
-            if not isinstance(value, kinds) or isinstance(value, bool) or value != value:
-                wanted = {int: "a whole number", float: "a number", str: "text"}[kind]
-                raise FedtctError(f"[server]: {spec.name} must be {wanted}, it is {value!r}")
+        check_settings(asdict(self), USUAL, "[server]")
         if self.wire not in ("fp32", "fp16"):
             raise FedtctError(f"wire must be 'fp32' or 'fp16', it is '{self.wire}'")
         check_not_negative(num_classes=self.num_classes)
@@ -72,6 +68,9 @@ class ServerConfig:
         )
 
 
+USUAL = {spec.name: spec.default for spec in fields(ServerConfig)}
+
+
 def read_run(
     path: Path, overrides: Mapping[str, Any] | None = None, resume: str | Path = ""
 ) -> tuple[RunConfig, ServerConfig]:
@@ -80,16 +79,14 @@ def read_run(
     What it does not say is as usual for silos' own data, or as it was when the run at ``resume`` was begun.
     """
     values = parse_toml(path)
-    known = {spec.name for spec in fields(ServerConfig)}
     if not isinstance(told := values.pop("server", {}), dict):
         raise FedtctError(f"{path}: [server] must be a table of settings, it is {told!r}")
-    server = told | {k: v for k, v in (overrides or {}).items() if k in known}
-    run = values | {k: v for k, v in (overrides or {}).items() if k not in known}
+    server = told | {k: v for k, v in (overrides or {}).items() if k in USUAL}
+    run = values | {k: v for k, v in (overrides or {}).items() if k not in USUAL}
     for table, name in ((server, "test"), (run, "init_weights")):
         if table.get(name):  # a path that is not absolute is relative to the app folder
             table[name] = str(path.absolute().parents[1] / str(table[name]))
-    if unknown := set(server) - known:
-        raise FedtctError(f"{path}: [server] has an unknown setting '{min(unknown)}': known are {', '.join(known)}")
+    check_settings(server, USUAL, f"{path}: [server]")
     check_names(run, str(path))
     unsaid = asdict(RunFolder.read(resume).config) if resume else {}
     if not {"dataset", "split"} & set(run):  # else a known dataset was dealt, to try things out
@@ -104,6 +101,8 @@ def read_run(
         raise FedtctError(f"{path}: centralized needs all data in one place: run it there, with fedtct run --data")
     if config.epsilon and not settings.num_classes:
         raise FedtctError(f"{path}: with epsilon silos do not tell their labels; set num_classes in [server]")
+    for own in filter(is_function_name, (config.model, config.method)):  # better an error here than once silos wait
+        import_function(own, path.absolute().parents[1])
     return config, settings
 
 
@@ -135,8 +134,13 @@ class ServerFolder(RunFolder):
         for silo in record["forgot"]:
             say(f"{silo} has lost what it remembered of earlier rounds: its cache was removed or damaged")
         self._early.append(json.dumps({"time": round(time.time(), 3)} | record) + "\n")
-        if (self.path / KEY).is_file():
+        if self.begun:
             self._write_notes()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the run's name is kept, by which silos know it: else it cannot be gone on with."""
+        return (self.path / KEY).is_file()
 
     def _write_notes(self) -> None:
         with (self.path / SILOS).open("a", encoding="utf-8") as file:
@@ -180,11 +184,14 @@ def serve(
     own_model = config.model if is_function_name(config.model) else ""
     terms, warn = server.terms(config.silos), folder.watcher.warn
     plan = {"planned_noise": config.noise, "planned_releases": config.releases} if config.epsilon else None
-    federation = FlowerFederation(
-        grid, folder.key, terms, folder.note, own_model, warn, keys, plan=plan, resumed=bool(resume)
-    )
+    federation = FlowerFederation(grid, folder.key, terms, folder.note, own_model, warn, keys, plan)
     finished = "finished already" if folder.finished else "finished"
-    fit = folder.fit() if folder.finished else _fit(federation, folder, server)
+    try:
+        fit = folder.fit() if folder.finished else _fit(federation, folder, server)
+    except FedtctError:
+        if not folder.begun:  # nobody can go on with it: silos need nothing of it
+            federation.close()
+        raise
     try:  # one that had finished may have no report yet, nor may its silos have heard of the end
         write_report([folder], folder.path / REPORT)
     except FedtctError as error:  # silos that tell no score, and no test data: there is nothing to draw

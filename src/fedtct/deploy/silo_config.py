@@ -4,14 +4,16 @@ import os
 import re
 import secrets
 import tempfile
+import warnings
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from fedtct.agreement import check_private
-from fedtct.data.sources import TASKS, read_samples, reading
+from fedtct.data.sources import TASKS, read_samples, reading, unread
 from fedtct.deploy.privacy_budget import Budget
+from fedtct.deploy.settings import check_settings
 from fedtct.errors import FedtctError, check_positive
 from fedtct.federation import pick_device, pick_precision
 from fedtct.files import fingerprint
@@ -69,15 +71,10 @@ class SiloConfig:
     @classmethod
     def of(cls, values: dict[str, Any], path: Path) -> "SiloConfig":
         """The silo of these settings, checked by name and kind."""
-        known = {spec.name: spec for spec in fields(cls) if spec.name != "folder"}
-        for name, value in values.items():
-            if name not in known:
-                raise FedtctError(f"{path} has an unknown setting '{name}': known are {', '.join(known)}")
-            default = known[name].default
-            kinds = {float: (int, float), tuple: (list,)}.get(type(default), (str,))
-            if not isinstance(value, kinds) or isinstance(value, bool):
-                raise FedtctError(f"{path}: {name} must not be {value!r}")
-        for name in ("name", "data"):
+        usual = {spec.name: spec.default for spec in fields(cls) if spec.name != "folder"}
+        needed = ("name", "data")
+        check_settings(values, usual | dict.fromkeys(needed, ""), str(path))
+        for name in needed:
             if name not in values:
                 raise FedtctError(f"{path} does not say {name} = ...")
         given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
@@ -115,6 +112,7 @@ class SiloConfig:
             check_place(place)
         try:
             x, y = self._samples()
+            self._warn_of_unread(self.path(self.data))
             silo = Silo(x, y, holdout=self.holdout, name=self.name)
             if self.epsilon:
                 check_private(silo.describe({"private": True}))
@@ -139,6 +137,13 @@ class SiloConfig:
         if not isinstance(samples, tuple | list) or len(samples) != 2:
             raise FedtctError(f"{self.data}() must return two things, samples and labels")
         return samples[0], samples[1]
+
+    def _warn_of_unread(self, path: Path) -> None:
+        """Say so of settings that are for data of another kind: what they were to change stays as it is."""
+        others = unread([path]) | ({} if path.is_dir() else {"classes": "folders of images"})
+        for name, what in others.items():
+            if getattr(self, name):
+                warnings.warn(f"{name} in silo.toml is for {what}: nothing here reads it", stacklevel=2)
 
     def _check_classes(self, folder: Path) -> None:
         if unknown := sorted(f.name for f in folder.iterdir() if f.is_dir() and f.name not in self.classes):

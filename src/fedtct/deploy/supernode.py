@@ -3,6 +3,7 @@
 It looks for messages three times a second, not every three seconds, and on Linux answers begin warm.
 """
 
+import logging
 import os
 import shlex
 import subprocess
@@ -11,20 +12,24 @@ from pathlib import Path
 
 from fedtct.deploy import hand_over
 from fedtct.deploy.patience import pull_sooner, sleep_less
+from fedtct.deploy.running import Entrance
 
 TASKS = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}  # seconds; one, if nothing is said, for every message
 
 
 def main() -> None:
     """Flower's own command."""
+    from flwr.supercore.logger import LOGGER_NAME
     from flwr.supernode import start_client_internal as node
     from flwr.supernode.cli import flower_supernode
 
+    home = Path(os.environ["FLWR_HOME"])
+    logging.getLogger(LOGGER_NAME).addHandler(Entrance(home))
     sleep_less(node)
     pull_sooner()
     os.environ.update(TASKS)
     if sys.platform == "linux":  # elsewhere a process that has loaded PyTorch cannot be copied safely
-        _begin_warm(Path(os.environ["FLWR_HOME"]))
+        _begin_warm(home)
     flower_supernode()
 
 

@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from fedtct.deploy.ending import ending_with_parent
 from fedtct.deploy.hand_over import PROGRAM, SOCKET
 
 LOOK_SECONDS = 1.0  # how often it is seen whether anybody is left to wait for
@@ -40,9 +41,10 @@ def _load_flower() -> Any:
 def serve(load: Callable[[], Callable[[], object]], parent: int) -> None:
     """Wait for work while the process ``parent`` is there, which started this one; in a copy, do the work.
 
-    What it takes is loaded when there is work for the first time: a silo whose server is away costs nothing.
+    What it takes is loaded when there is work for the first time: a silo whose server is away costs nothing. Copies end
+    with this process, whatever they wait for: somebody to take their answer, or words to begin with.
     """
-    program = None
+    program, me, end_with_me = None, os.getpid(), ending_with_parent()
     atexit.register(_leave)  # before anything is loaded: what others want to be done at the end is done first
     with _listener(Path(os.environ["FLWR_HOME"])) as listener:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for copies to end
@@ -57,6 +59,10 @@ def serve(load: Callable[[], Callable[[], object]], parent: int) -> None:
             connection.close()
         else:
             return
+    if end_with_me:
+        end_with_me()
+    if os.getppid() != me:  # it was too late for that
+        return
     _become(connection)
     program()
 

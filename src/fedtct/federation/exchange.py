@@ -32,6 +32,7 @@ class Exchange:
     replies: dict[str, Message] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     stated: dict[str, str] = field(default_factory=dict)  # of the failures, those that a silo itself tells of
+    cannot: set[int] = field(default_factory=set)  # their nodes
     unprepared: set[str] = field(default_factory=set)  # to be told of what the question is about, first
     forgot: set[str] = field(default_factory=set)  # of those that replied, who began from nothing and should not have
     down: dict[str, int] = field(default_factory=dict)
@@ -47,6 +48,7 @@ class Exchange:
             replies=replies,
             failures={k: v for k, v in (self.failures | later.failures).items() if k not in replies},
             stated=self.stated | later.stated,
+            cannot=self.cannot | later.cannot,
             forgot=self.forgot | later.forgot,
             down=_add(self.down, later.down),
             up=_add(self.up, later.up),

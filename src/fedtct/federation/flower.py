@@ -66,11 +66,9 @@ class FlowerFederation(Federation):
         warn: Callable[[str], None] = lambda text: None,
         keys: Mapping[int, str] | None = None,
         plan: Message | None = None,
-        resumed: bool = False,
     ) -> None:
         self.grid, self.run, self.terms, self.note, self.own_model = grid, run, terms, note, own_model
-        self.warn, self.resumed = warn, resumed
-        self.roster = Roster(keys)
+        self.warn, self.roster = warn, Roster(keys)
         self._plan = plan or {}  # what a run will spend of silos' privacy: they refuse before it begins
         self._describe: Message = {}  # how silos are asked what they hold
         self._spec: NetworkSpec | None = None
@@ -154,22 +152,25 @@ class FlowerFederation(Federation):
     # Who is there
 
     def _gather(self) -> Exchange:
-        """Wait for as many silos as there should be, ask what they hold and give them seats."""
-        start, found = time.monotonic(), Exchange()
+        """Wait for as many silos as there should be, ask what they hold and give them seats.
+
+        One that tells why it cannot take part is not asked again; others begin without it if they are enough.
+        """
+        start, found, terms = time.monotonic(), Exchange(), self.terms
         self.roster.forget_names()
-        while len(found.replies) < self.terms.silos:
+        while len(found.replies) + len(found.stated) < terms.silos:
             self.roster.see(self.grid.get_node_ids())
-            found = found.then(self._exchange("describe", self._describe, self.roster.strangers()))
-            if found.stated or time.monotonic() > start + self.terms.wait:
+            nodes = [node for node in self.roster.strangers() if node not in found.cannot]
+            found = found.then(self._exchange("describe", self._describe, nodes))
+            hopeless = terms.silos - len(found.stated) < terms.min_silos
+            if hopeless or time.monotonic() > start + terms.wait:
                 break
-            if len(found.replies) < self.terms.silos:
-                self._wait_for(self.terms.silos, found)
+            if len(found.replies) + len(found.stated) < terms.silos:
+                self._wait_for(terms.silos, found)
         self._record("describe", found, time.monotonic() - start)
-        if found.stated and not (self.resumed and len(found.replies) >= self.terms.min_silos):
-            # What a silo says about itself now will not change: better stop than begin without it.
-            named = (f"{silo}: {reason.removeprefix(f'{silo}: ')}" for silo, reason in found.stated.items())
-            raise FedtctError("; ".join(named))
         self._check_count("describe", found)
+        if found.stated:
+            self._tell(f"the others go on without {', '.join(sorted(found.stated))}")
         self.roster.seat(found.replies, {})
         self._answered = set(found.replies)
         return found
@@ -292,7 +293,7 @@ class FlowerFederation(Federation):
             name = str(own[SILO])
         except Exception as error:  # whatever it is that a silo sent
             reason = f"its reply cannot be read ({type(error).__name__}): does it run fedtct {fedtct.__version__}?"
-            self._fail(done, called, question, reason, stated=True)
+            self._fail(done, called, question, reason, node)
             return
         reason = self._objection(node, question, asked, message, own)
         if known:
@@ -303,7 +304,7 @@ class FlowerFederation(Federation):
         if own.get(CHANGED):
             self._tell(f"{name}: {OTHER_DATA}")
         if reason:
-            self._fail(done, name, question, reason, stated=True)
+            self._fail(done, name, question, reason, node)
         elif own.get(UNPREPARED):
             done.unprepared.add(name)
         else:
@@ -329,11 +330,13 @@ class FlowerFederation(Federation):
             return reason
         return self.roster.introduce(node, name, message["n"]) if question == "describe" else ""
 
-    def _fail(self, done: Exchange, silo: str, question: str, reason: str, stated: bool = False) -> None:
-        """A silo does not answer, or states why it cannot. It is said at once: the others may take their time."""
+    def _fail(self, done: Exchange, silo: str, question: str, reason: str, node: int | None = None) -> None:
+        """A silo does not answer, or its node states why it cannot. It is said at once: others may take their time."""
+        reason = reason.removeprefix(f"{silo}: ")
         done.failures[silo] = reason
-        if stated:
+        if node is not None:
             done.stated[silo] = reason
+            done.cannot.add(node)
         self._tell(f"{silo} did not answer '{question}': {reason}")
 
     def _wait_for(self, needed: int, done: Exchange) -> None:
@@ -353,7 +356,8 @@ class FlowerFederation(Federation):
         if len(done.replies) < least:
             reasons = "".join(f"; {silo}: {reason}" for silo, reason in done.failures.items())
             begun = "What was reached is saved: resume the run when they are back."
-            todo = "Start the run again when they are there." if question == "describe" else begun
+            again = f"Start the run again when {'that is put right' if done.stated else 'they are there'}."
+            todo = again if question == "describe" else begun
             raise FedtctError(
                 f"{len(done.replies)} silos answered '{question}', at least {least} must{reasons}. {todo}"
             )

@@ -1,0 +1,19 @@
+"""Who is killed cannot end what it has started: so a new process has the system end it when its parent is gone."""
+
+import ctypes
+import signal
+import sys
+from collections.abc import Callable
+
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
+
+
+def ending_with_parent() -> Callable[[], object] | None:
+    """What a new process is to call for that; none where the system has no such thing.
+
+    It is made by the parent: between its beginning and its program a process must not load anything.
+    """
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+    return lambda: prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # told to end, a server waits for whoever listens to it
