@@ -1,5 +1,6 @@
 """The one error a user is meant to read, and what most often leads to it: a number that cannot be."""
 
+import difflib
 import math
 from collections.abc import Callable, Iterable
 from numbers import Integral, Real
@@ -70,6 +71,15 @@ def check_not_negative(**settings: Any) -> None:
     for name, value in settings.items():
         if _finite(name, value) < 0:
             raise FedtctError(f"{name} must not be negative, it is {value}")
+
+
+def check_known(name: str, known: Iterable[str], where: str) -> None:
+    """Refuse a setting that does not exist, and say which one was probably meant."""
+    known = list(known)
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+        hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}"
+        raise FedtctError(f"{where} has an unknown setting '{name}': {hint}")
 
 
 def _finite(name: str, value: Any) -> float:

@@ -1,10 +1,9 @@
 """What a silo.toml and the [server] table of a run.toml may say: names that exist, with values of their kind."""
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, check_known
 
 KINDS: dict[type, tuple[tuple[type, ...], str]] = {
     int: ((int,), "a whole number"),
@@ -17,10 +16,7 @@ KINDS: dict[type, tuple[tuple[type, ...], str]] = {
 def check_settings(given: Mapping[str, Any], usual: Mapping[str, Any], where: str) -> None:
     """Refuse names that are not among the ``usual`` settings, and values of another kind than theirs."""
     for name, value in given.items():
-        if name not in usual:
-            close = difflib.get_close_matches(name, usual, n=1, cutoff=0.4)
-            hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(usual)}"
-            raise FedtctError(f"{where} has an unknown setting '{name}': {hint}")
+        check_known(name, usual, where)
         kinds, wanted = KINDS[type(usual[name])]
         if not isinstance(value, kinds) or isinstance(value, bool) or value != value:
             raise FedtctError(f"{where}: {name} must be {wanted}, it is {value!r}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import warnings
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedtct.errors import FedtctError, check_not_negative, check_whole
+from fedtct.errors import FedtctError, check_known, check_not_negative, check_whole
 from fedtct.runs.toml import as_toml, parse_toml
 from fedtct.runs.values import parse_value
 
@@ -298,10 +297,7 @@ def check_names(given: Mapping[str, Any], where: str) -> None:
             raise FedtctError(
                 f"{where} has an unknown section [{name}]: there is none but [server], in the run.toml of a deployment"
             )
-        if name not in SETTINGS:
-            close = difflib.get_close_matches(name, SETTINGS, n=1, cutoff=0.4)
-            hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(SETTINGS)}"
-            raise FedtctError(f"{where} has an unknown setting '{name}': {hint}")
+        check_known(name, SETTINGS, where)
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
