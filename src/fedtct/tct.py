@@ -11,8 +11,8 @@ from fedtct.models import Model
 from fedtct.session import Labelled, Session, Silos
 from fedtct.stage1 import FedAvg, Stage1
 from fedtct.stage2 import ScaffoldRegression, Stage2
-from fedtct.stage2.base import IterativeRegression, convexify
-from fedtct.stage2.grid import solve_grid
+from fedtct.stage2.base import convexify
+from fedtct.stage2.grid import check_cells, solve_grid
 from fedtct.tangent import TangentFeatures, check_head
 
 
@@ -81,11 +81,10 @@ class TCT:
 
         All go side by side, in a fraction of the time that they take one by one. For silos in this process.
         """
-        if not isinstance(self.stage2, IterativeRegression):
-            raise FedtctError(f"{type(self.stage2).__name__} takes no steps: give fit_grid a ScaffoldRegression, say")
+        method = check_cells(self.stage2, cells)
         session = self.open(silos, self._model(), None, None)
         recipe = self.features.recipe(self.stage1.run(session))
-        models = solve_grid(self.stage2, session, convexify(session, recipe), cells)
+        models = solve_grid(method, session, convexify(session, recipe), cells)
         return [TangentClassifier(session.spec, recipe, linear, session.network.device) for linear in models]
 
     def _model(self) -> Model | None:

@@ -220,6 +220,16 @@ def test_a_grid_is_its_cells_one_by_one(method, p, spans, monkeypatch):
         method.fit_grid(skewed_silos(), [(0.001, 5), (10.0, 5)])
 
 
-def test_a_grid_is_for_steps():
-    with pytest.raises(FedtctError, match="Ridge takes no steps"):
-        TCT("mlp", stage2=Ridge()).fit_grid(skewed_silos(), [(0.001, 5)])
+@pytest.mark.parametrize(
+    ("method", "cells", "message"),
+    [
+        (Ridge(), [(0.001, 5)], r"Ridge has no \(lr, steps\) to try"),
+        (GradientDescent(), [(0.001, 5)], r"GradientDescent has no \(lr, steps\) to try"),
+        (ScaffoldRegression(), [(0.001, 5), (-1.0, 5)], "must be positive"),
+        (ScaffoldRegression(), [(0.001, 0)], "at least 1"),
+        (ScaffoldRegression(), [], "nothing to try"),
+    ],
+)
+def test_a_grid_that_cannot_be_is_refused_before_any_work(method, cells, message):
+    with pytest.raises(FedtctError, match=message):
+        TCT("mlp", stage2=method).fit_grid([], cells)

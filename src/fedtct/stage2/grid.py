@@ -22,10 +22,22 @@ from fedtct.least_squares.products import transposed_times
 from fedtct.memory import free_bytes
 from fedtct.precision import full_precision
 from fedtct.session import Session
-from fedtct.stage2.base import Convexified, IterativeRegression
+from fedtct.stage2.base import Convexified, IterativeRegression, Stage2
+from fedtct.stage2.gradient_descent import GradientDescent
 
 KERNEL_SHARE = 0.5  # of the memory that is left, for K
 Cell = tuple[float, int]  # a step size, and how many steps
+
+
+def check_cells(method: Stage2, cells: Sequence[Cell]) -> IterativeRegression:
+    """The method, refused if it does not take steps of a size and number that one chooses, or not these."""
+    if not isinstance(method, IterativeRegression) or isinstance(method, GradientDescent):
+        raise FedtctError(f"{type(method).__name__} has no (lr, steps) to try: take stage2=ScaffoldRegression(), say")
+    if not cells:
+        raise FedtctError("there is nothing to try: give cells such as [(1e-4, 500), (1e-3, 500)]")
+    for lr, steps in cells:
+        replace(method, lr=lr, steps=steps)
+    return method
 
 
 def solve_grid(
@@ -34,8 +46,8 @@ def solve_grid(
     """The models that ``method`` ends with for each cell. Nothing is rated or recorded on the way."""
     if not isinstance(session.federation, LocalFederation):
         raise FedtctError("a grid needs all silos in one process: give it silos, not a federation of another kind")
-    for lr, _ in cells:
-        method.step_limits(problem).check(lr)
+    limits = method.step_limits(problem)
+    cells = [(limits.check(lr), steps) for lr, steps in cells]
     given = [silo.regression() for silo in session.federation.silos]
     if any(type(own) is not DualRegression for own in given):  # more samples than features: passes over Z are few
         ways = [replace(method, lr=lr, steps=steps) for lr, steps in cells]
