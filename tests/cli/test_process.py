@@ -230,3 +230,20 @@ def test_the_demo_shows_what_tct_is_for(tmp_path: Path) -> None:
         assert accuracy[split, "tct"] > accuracy[split, "centralized"] - 0.02
     pictures = [file.suffix for file in (tmp_path / "runs" / "demo" / "plots").rglob("*.*")]
     assert pictures.count(".png") == pictures.count(".svg") == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "spins"),
+    [({}, "10000"), ({"GOMP_SPINCOUNT": "5"}, "5"), ({"OMP_WAIT_POLICY": "active"}, None)],
+    ids=["nothing said", "spins said", "policy said"],
+)
+def test_how_threads_wait_is_for_the_user_to_say(
+    given: dict[str, str], spins: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.setenv(name, "")  # put back afterwards
+        monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert main(["--version"]) == 0
+    assert os.environ.get("GOMP_SPINCOUNT") == spins

@@ -1,6 +1,7 @@
 """The commands put together, and how they end: messages of one or two lines and an exit code."""
 
 import io
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from fedtct.cli.stopping import INTERRUPTED, reason_of
 from fedtct.errors import FedtctError, each_once
 
 BAD_INPUT = 2
+SPINS = "10000"  # how often a thread that waits for others looks again before it sleeps
 # Of the click that typer uses, which may be its own.
 ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 
@@ -62,6 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # not every terminal has an ε: better a question mark than no answer
+    if "OMP_WAIT_POLICY" not in os.environ:
+        # By default thirty times as often: beside another busy process, threads then keep each other from working.
+        os.environ.setdefault("GOMP_SPINCOUNT", SPINS)  # read when torch is loaded
     warnings.showwarning = each_once(lambda text: print(f"fedtct: {text}", file=sys.stderr))
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
