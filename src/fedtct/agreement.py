@@ -69,11 +69,9 @@ def describe(x: Any, y: Any, held_y: Any, whose: str, *, private: bool = False) 
 def _describe_inputs(x: Any, whose: str) -> Description:
     if is_table(x):
         return {"kind": "table", "columns": json.dumps(describe_table(x, whose))}
-    if x.is_floating_point():
-        size = float(torch.linalg.vector_norm(x, dtype=torch.float64)) / math.sqrt(x.numel())
-        return {"kind": str(x.dtype).removeprefix("torch."), ROOT_MEAN_SQUARE: size}
     if x.dtype != torch.uint8:
-        return {"kind": str(x.dtype).removeprefix("torch.")}
+        kind = {"kind": str(x.dtype).removeprefix("torch.")}
+        return kind | ({ROOT_MEAN_SQUARE: _root_mean_square(x)} if x.is_floating_point() else {})
     # Integer sums are exact: the constants do not depend on how the data is dealt.
     total, squares = torch.zeros(2, x.shape[1], dtype=torch.int64, device=x.device)
     for part in x.split(max(1, PIXELS_AT_ONCE // x[0].numel())):
@@ -81,6 +79,10 @@ def _describe_inputs(x: Any, whose: str) -> Description:
         total += pixels.sum(1)
         squares += pixels.square_().sum(1)
     return {"kind": "pixels", "pixels": x[:, 0].numel(), "sum": total.cpu(), "square_sum": squares.cpu()}
+
+
+def _root_mean_square(x: Tensor) -> float:
+    return float(torch.linalg.vector_norm(x, dtype=torch.float64)) / math.sqrt(x.numel())
 
 
 def _describe_answers(y: Any, held_y: Any) -> Description:

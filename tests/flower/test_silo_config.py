@@ -204,3 +204,10 @@ def test_a_key_that_flower_could_not_use_is_found_before_the_silo_starts(tmp_pat
     key = [finding for finding in check_silo(folder / "silo.toml") if finding.text.startswith("key:")]
     assert [finding.right for finding in key] == [False]
     assert "is no private key such as `fedtct deploy keys` makes" in key[0].text
+
+
+def test_numbers_that_are_said_to_be_quantities_are_not_asked_about(tmp_path, recwarn):
+    np.savez(tmp_path / "data.npz", x=np.ones((8, 3, 4), np.float32), y=np.arange(8) % 4)
+    loaded = silo(tmp_path, 'data = "data.npz"\ntask = "regression"').load()
+    assert loaded.y.is_floating_point()
+    assert not [w for w in recwarn if "taken as quantities" in str(w.message)]

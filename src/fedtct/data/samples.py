@@ -1,7 +1,8 @@
 """Samples and what is to be learnt of them, from whatever form they come in; refused if nothing can be learnt."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,10 @@ FEW_WHOLE = 10  # different real numbers, all of them whole: pandas writes class
 CHANNELS = (1, 3, 4)  # that images have: grey, colours, and how opaque they are
 UNEVEN = 100  # times: the largest feature to the typical one, or to one
 Inputs = Any  # a tensor, or a table (pandas.DataFrame)
+
+
+class PerhapsClasses(UserWarning):
+    """Numbers that are taken as quantities look like classes."""
 
 
 def as_samples(x: Any, y: Any, whose: str) -> tuple[Inputs, Any]:
@@ -101,8 +106,18 @@ def _warn_of_whole_numbers(y: Any) -> None:
         warnings.warn(
             "y holds a few whole numbers written as real ones, as 1.0 is, and they are taken as quantities: if they "
             "are classes, give them as whole numbers (in Python y.astype(int); for files task = classification)",
+            PerhapsClasses,
             stacklevel=2,
         )
+
+
+@contextmanager
+def quantities(stated: bool) -> Iterator[None]:
+    """Where it was stated that numbers are quantities, nobody is told what to do if they are classes."""
+    with warnings.catch_warnings():
+        if stated:
+            warnings.simplefilter("ignore", PerhapsClasses)
+        yield
 
 
 def warn_of_scales(x: Inputs) -> None:

@@ -24,13 +24,13 @@ def with_flowers_noise(
     trained = bounded(start, local, clip)._asdict()
     mod = LocalDpMod(clip, noise * update_sensitivity(clip), EPSILON, DELTA)
     before = np.random.get_state()  # noqa: NPY002 (what the mod draws from)
-    np.random.seed(key)  # noqa: NPY002
+    np.random.seed(key)  # noqa: NPY002 (so does this)
     try:
         noisy = mod(question, context, lambda message, _: FlowerMessage(pack(trained, {}), reply_to=message))
     except ZeroDivisionError:  # by the norm of an update: that of a training that diverged is zero
         return noisy_update(start, local, clip, noise, key)
     finally:
-        np.random.set_state(before)  # noqa: NPY002
+        np.random.set_state(before)  # noqa: NPY002 (it is whoever else's in this process)
     if noisy.has_error():
         raise FedtctError(f"differential privacy failed: {noisy.error.reason}")
     answer = unpack(noisy.content)[0]

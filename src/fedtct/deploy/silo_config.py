@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtct.agreement import check_private
+from fedtct.data.samples import quantities
 from fedtct.data.sources import TASKS, read_samples, reading, unread
 from fedtct.deploy.privacy_budget import Budget
 from fedtct.deploy.settings import check_settings
@@ -113,7 +114,8 @@ class SiloConfig:
         try:
             x, y = self._samples()
             self._warn_of_unread(self.path(self.data))
-            silo = Silo(x, y, holdout=self.holdout, name=self.name)
+            with quantities(self.task == "regression"):
+                silo = Silo(x, y, holdout=self.holdout, name=self.name)
             if self.epsilon:
                 check_private(silo.describe({"private": True}))
             return silo

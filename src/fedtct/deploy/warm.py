@@ -28,10 +28,10 @@ def main() -> None:
 
 def _load_flower() -> Any:
     # What every copy would load for itself; httpcore and numpy.ma are what Flower loads late.
-    import httpcore  # noqa: F401
-    import numpy.ma  # noqa: F401
+    import httpcore  # noqa: F401 (for copies)
+    import numpy.ma  # noqa: F401 (for copies)
 
-    import fedtct.deploy.client_app  # noqa: F401
+    import fedtct.deploy.client_app  # noqa: F401 (for copies)
     from fedtct.deploy.patience import pull_sooner
 
     pull_sooner()

@@ -1,8 +1,7 @@
 """Run a configuration from its data to its model, in a folder."""
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from torch import Tensor
 from fedtct.agreement import agree
 from fedtct.classifier import Fit
 from fedtct.data import Dataset, load_dataset, partition
+from fedtct.data.samples import quantities
 from fedtct.data.sources import read_samples, reading, silo_paths
 from fedtct.data.tables import TableCode
 from fedtct.errors import FedtctError, listing
@@ -62,15 +62,6 @@ def execute(folder: RunFolder, look: Look | None = None) -> Fit:
             look(folder, job, fit)
     folder.finish(fit)
     return fit
-
-
-@contextmanager
-def quantities(stated: bool) -> Iterator[None]:
-    """Where it was stated that numbers are quantities, nobody is told what to do if they are classes."""
-    with warnings.catch_warnings() if stated else nullcontext():
-        if stated:
-            warnings.filterwarnings("ignore", message="y holds a few whole numbers")
-        yield
 
 
 def mark_files(folder: RunFolder) -> None:

@@ -9,8 +9,7 @@ import torch
 
 from fedtct.classifier import Classifier
 from fedtct.data.image_files import holds_images, image_files
-from fedtct.data.samples import as_samples
-from fedtct.runs.execute import quantities
+from fedtct.data.samples import as_samples, quantities
 from fedtct.tasks import Regression
 
 if TYPE_CHECKING:
