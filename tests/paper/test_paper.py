@@ -16,7 +16,7 @@ from fedtct.paper import runner as module
 from fedtct.paper.figures import FASHION, figures, train
 from fedtct.paper.order import by_value
 from fedtct.paper.protocol import SCALES, STAGE1_IS, Retrain, Tangent, Train
-from fedtct.paper.report import draw_panel, write_report
+from fedtct.paper.report import draw_panel, page, write_report
 from fedtct.paper.results import Result, Results
 from fedtct.paper.runner import OutOfTime, Runner
 from fedtct.paper.tables import TITLES, cells
@@ -169,28 +169,26 @@ def test_weights_to_retrain_are_found_though_the_model_was_left_elsewhere(done, 
 def test_the_report_shows_everything(done, tmp_path):
     folder, _ = done
     write_report(Results(folder / "results"), tmp_path)
-    page = (tmp_path / "results.md").read_text()
-    assert "Not run yet" not in page
+    text = (tmp_path / "results.md").read_text()
+    assert "Not run yet" not in text
     assert all((tmp_path / "images/paper" / f"{name}.svg").is_file() for name in figures())
-    assert page.count("|  | tiny: 60 samples of digits, mlp |") >= 140  # beside no difference: it is other data
-    assert "0 of 151 numbers" in page
+    assert text.count("|  | tiny: 60 samples of digits, mlp |") >= 140  # beside no difference: it is other data
+    assert "0 of 151 numbers" in text
 
 
-def test_a_finding_stands_below_what_it_is_about(done, tmp_path):
+def test_a_finding_stands_below_what_it_is_about(done):
     results = Results(done[0] / "results")
-    write_report(results, tmp_path, "## Findings\n\nin short\n\n## Table 2\n\nof two\n\n## Figure 1\n\nof one\n")
-    page = (tmp_path / "results.md").read_text()
+    text = page(results, "## Findings\n\nin short\n\n## Table 2\n\nof two\n\n## Figure 1\n\nof one\n")
     order = ["## Findings", "in short", "## Table 1", "## Table 2", "of two", "## Table 3", "## Figure 1", "of one"]
-    places = [page.index(f"{text}\n" if text.islower() else text) for text in order]
+    places = [text.index(f"{part}\n" if part.islower() else part) for part in order]
     assert places == sorted(places)
-    assert page.count("## Table 2") == 1
+    assert text.count("## Table 2") == 1
     with pytest.raises(FedtctError, match="'Table 10', which is no table or figure"):
-        write_report(results, tmp_path, "## Table 10\n\nof none\n")
+        page(results, "## Table 10\n\nof none\n")
 
 
-def test_a_glance_counts_what_is_close(tmp_path):
-    write_report(Results(ROOT / "results" / "paper"), tmp_path)
-    lines = (tmp_path / "results.md").read_text().splitlines()
+def test_a_glance_counts_what_is_close():
+    lines = page(Results(ROOT / "results" / "paper")).splitlines()
     of_table_6 = [float(line.split("|")[6]) for line in lines if "tct-one-round" in line]
     near, far = sum(abs(d) <= 2 for d in of_table_6), [sum(s * d > 2 for d in of_table_6) for s in (1, -1)]
     told = next(line for line in lines if line.startswith("| Table 6: "))

@@ -35,24 +35,29 @@ findings say where. In figures TCT's stage 1 is grey.
 
 
 def write_report(results: Results, docs: Path, findings: str = "") -> list[Path]:
-    """Write the page and the pictures of figures that have results; each finding stands below what it is about."""
-    paths, found = [], _by_place(findings)
+    """Write the page and the pictures of figures that have results."""
+    text = page(results, findings)
+    pictures = [path for figure in figures().values() for path in _draw(results, figure, docs / PICTURES)]
+    docs.mkdir(parents=True, exist_ok=True)
+    (docs / PAGE).write_text(text, encoding="utf-8")
+    return [docs / PAGE, *pictures]
+
+
+def page(results: Results, findings: str = "") -> str:
+    """Every table and figure; each finding stands below what it is about."""
+    found = _by_place(findings)
     text = [INTRODUCTION, _progress(results), _glance(results)]
     if "Findings" in found:
         text.append(f"## Findings\n\n{found.pop('Findings')}")
     for table, title in TITLES.items():
         text += [f"## {_called(table)}: {title}\n\n{_table(results, cells(table))}", found.pop(_called(table), "")]
     for figure in figures().values():
-        drawn = _draw(results, figure, docs / PICTURES)
-        paths += drawn
-        place = _called(figure.name)
-        picture = f"![{figure.title}]({PICTURES}/{figure.name}.svg)\n" if drawn else "Not run yet.\n"
+        place, run = _called(figure.name), _panels(results, figure)
+        picture = f"![{figure.title}]({PICTURES}/{figure.name}.svg)\n" if run else "Not run yet.\n"
         text += [f"## {place}: {figure.title}\n\n{_coverage(results, figure)}\n\n{picture}", found.pop(place, "")]
     if found:
         raise FedtctError(f"{FINDINGS} is about '{next(iter(found))}', which is no table or figure of the paper")
-    docs.mkdir(parents=True, exist_ok=True)
-    (docs / PAGE).write_text("\n".join(filter(None, text)), encoding="utf-8")
-    return [docs / PAGE, *paths]
+    return "\n".join(filter(None, text))
 
 
 def _by_place(findings: str) -> dict[str, str]:
@@ -113,10 +118,14 @@ def _coverage(results: Results, figure: Figure) -> str:
     return f"{len(done)} of {len(curves)} curves have been run{not_drawn}."
 
 
+def _panels(results: Results, figure: Figure) -> list[Panel]:
+    """Those that have results."""
+    return [panel for panel in figure.panels if any(results.of(c.run) for c in panel.curves)]
+
+
 def _draw(results: Results, figure: Figure, folder: Path) -> list[Path]:
     """The panels that have results, two by two."""
-    panels = [panel for panel in figure.panels if any(results.of(c.run) for c in panel.curves)]
-    if not panels:
+    if not (panels := _panels(results, figure)):
         return []
     columns, rows = min(ABREAST, len(panels)), -(-len(panels) // ABREAST)
     with new_figure(WIDTH * columns, HEIGHT * rows) as picture:
