@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,16 +13,15 @@ from torch.utils.data import Dataset
 
 from fedtct.agreement import Agreement, agree, misfit
 from fedtct.data.samples import as_samples, from_dataset
-from fedtct.early_stopping import EarlyStopping
 from fedtct.errors import FedtctError, listing
 from fedtct.federation import Federation, LocalFederation, Replies
-from fedtct.history import Checkpoint, Finding, Journal, Row, State
+from fedtct.history import Finding, Journal
 from fedtct.models import Model, Network, NetworkSpec, build_own, find_head, head_size, other_heads
 from fedtct.models.network import check_layout
 from fedtct.models.pretrained import read_state_dict, stem_of
 from fedtct.models.trial import that_takes_examples, try_model, try_tokens
 from fedtct.silo import Silo
-from fedtct.tasks import Classification, Regression, Score
+from fedtct.tasks import Classification, Regression
 from fedtct.training import LocalPlan
 
 Labelled = Dataset[Any] | tuple[Any, Any]
@@ -260,71 +259,3 @@ def check_batches(session: Session, plan: LocalPlan) -> None:
             f"{alone[0]} would train on a single sample at a time, which the model cannot ({error}): "
             f"{larger}leave that silo out, or use a model with GroupNorm"
         ) from error
-
-
-@dataclass(frozen=True)
-class Stage:
-    """A stage's rounds, as the loop below needs to know them."""
-
-    name: str
-    rounds: int
-    round: Callable[[State, int], tuple[State, Replies]]
-    evaluate: Callable[[State], Replies | None]  # what the silos say about a state, without a round
-    test: Callable[[State], Score | None]
-    evaluate_every: int = 1
-    patience: int | None = None
-
-
-def run_rounds(session: Session, stage: Stage, state: State) -> State:
-    """Run a stage to its end, from its last checkpoint if there is one.
-
-    Silos rate a model when they receive it, so row r is complete once round r + 1 has been asked for: it describes the
-    model after r rounds, with the cost of the r-th. Rating costs no message of its own, except after the last round.
-    Where a stage stops early, its last row has the cost of two rounds: the one after it rated the model, no more.
-    """
-    if stage.patience is not None:
-        session.need_holdout("patience")
-    journal = session.journal
-    at = journal.restore(stage.name) or Checkpoint(0, state)
-    if at.finished:
-        return at.state
-    session.federation.restore(at.silos)
-    journal.begin(stage.name, stage.rounds, at.round)
-    while not at.finished:
-        at = _next_round(session, stage, at) if at.round < stage.rounds else _last_rating(session, stage, at)
-        journal.save(stage.name, at)
-    return at.state
-
-
-def _next_round(session: Session, stage: Stage, at: Checkpoint) -> Checkpoint:
-    """Where a round leads from a state that it rates; if the stage stops, to the best state so far."""
-    state, replies = stage.round(at.state, at.round)
-    rated = at.round % stage.evaluate_every == 0
-    test = stage.test(at.state) if rated else None
-    row = Row.of(stage.name, at.round, at.cost, session.spec.task, replies, test)
-    stopping = EarlyStopping(stage.patience, at.best)
-    if rated:
-        stopping.judge(at, row)
-    if row.diverged:
-        warnings.warn(f"{stage.name} diverged after {at.round} rounds: stopped there. Lower lr.", stacklevel=3)
-    if row.diverged or (rated and stopping.due(at.round)):
-        # Where this round led is thrown away, but what it sent was sent.
-        session.journal.record(replace(row, **vars(at.cost + replies.cost)))
-        return _finished(at, stopping)
-    session.journal.record(row)
-    return Checkpoint(at.round + 1, state, replies.cost, session.federation.snapshot(), stopping.best)
-
-
-def _last_rating(session: Session, stage: Stage, at: Checkpoint) -> Checkpoint:
-    """No round is left that would rate the last state: silos are asked for that alone."""
-    row = Row.of(stage.name, at.round, at.cost, session.spec.task, stage.evaluate(at.state), stage.test(at.state))
-    session.journal.record(row)
-    if row.diverged:
-        warnings.warn(f"{stage.name} diverged after {at.round} rounds. Lower lr.", stacklevel=3)
-    stopping = EarlyStopping(stage.patience, at.best)
-    stopping.judge(at, row)
-    return _finished(at, stopping)
-
-
-def _finished(at: Checkpoint, stopping: EarlyStopping) -> Checkpoint:
-    return replace(at, state=stopping.best.get("state", at.state), silos={}, best={}, finished=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
-from dataclasses import KW_ONLY, asdict, dataclass, replace
+from dataclasses import KW_ONLY, asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,16 +12,16 @@ from torch import Tensor
 from fedtct.calibration import calibrate
 from fedtct.classifier import Fit, NetworkClassifier
 from fedtct.data.augment import check_augmentation
-from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole, listing, make_plain
-from fedtct.federation import Cost, Federation, Replies
+from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole, make_plain
+from fedtct.federation import Federation, Replies
 from fedtct.history import Journal, State
 from fedtct.models import Model, Weights
 from fedtct.models.trial import try_training
 from fedtct.seeds import digest
-from fedtct.session import Labelled, Session, Silos, Stage, check_batches, run_rounds
+from fedtct.session import Labelled, Session, Silos, check_batches
 from fedtct.silo import Message
-from fedtct.tasks import Score
-from fedtct.training import Frozen, LocalPlan, apart, evaluate
+from fedtct.stage1.training import Training
+from fedtct.training import LocalPlan
 
 
 @dataclass(frozen=True)
@@ -183,66 +182,4 @@ class Stage1(ABC):
 
     def run(self, session: Session) -> Weights:
         """All rounds; the network's final weights."""
-        federation, network = session.federation, session.network
-        told = False
-
-        def round(state: State, number: int) -> tuple[State, Replies]:
-            nonlocal told
-            telling = Cost()
-            if "frozen" in state and not told:  # rounds bring what is trained alone
-                told, telling = True, federation.ask("freeze", state["frozen"]).cost
-            after, replies = self._round(federation, state, number)
-            if not bool(after["parameters"].isfinite().all()):
-                _warn_of_diverged(replies)
-            if "frozen" not in state:
-                return after, replies
-            if number == 0:  # later, silos are told again because a run goes on: one that never stopped does not pay it
-                replies = replace(replies, cost=telling + replies.cost)
-            return after | {"frozen": state["frozen"]}, replies
-
-        def weights(state: State) -> Weights:
-            return Frozen.told(network, state.get("frozen", {})).whole(Weights(state["parameters"], state["buffers"]))
-
-        def test(state: State) -> Score | None:
-            if session.test is None:
-                return None
-            network.load(weights(state))
-            network.module.eval()
-            return evaluate(network, *session.test, session.spec.task.score)
-
-        stage = Stage(
-            name="stage1",
-            rounds=self.rounds,
-            round=round,
-            evaluate=lambda state: None if self.noise else federation.ask("evaluate", weights(state)._asdict()),
-            test=test,
-            evaluate_every=self.evaluate_every,
-            patience=self.patience,
-        )
-        trained, frozen = apart(network, self.trainable, network.weights())
-        start = self.start(trained)
-        self._check_state(start, "start", "weights._asdict() with whatever else it holds")
-        return weights(run_rounds(session, stage, start | ({"frozen": frozen} if frozen else {})))
-
-    def _round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:
-        """A round as whoever wrote the method has it, checked."""
-        found: object = self.round(federation, state, number)
-        if not isinstance(found, tuple) or len(found) != 2:
-            raise FedtctError(f"{type(self).__name__}.round returns no pair: it needs the new state and the replies")
-        self._check_state(found[0], "round", "replies.average('parameters') and replies.average('buffers'), say")
-        return found
-
-    def _check_state(self, state: State, made_by: str, advice: str) -> None:
-        """Weights that are left out do not stay as they were: nobody wants running statistics of no data by mistake."""
-        for name in Weights._fields:
-            if name not in state:
-                where = f"{type(self).__name__}.{made_by}"
-                raise FedtctError(f"{where} returns a state without '{name}': it needs {advice}")
-
-
-def _warn_of_diverged(replies: Replies) -> None:
-    """Say whose training led to weights that are no numbers, if not everybody's: a single sample may do that to all."""
-    weights = zip(replies.cost.silos, replies.values("parameters"), strict=False)
-    diverged = [name for name, parameters in weights if not bool(parameters.isfinite().all())]
-    if 0 < len(diverged) < len(replies.messages):
-        warnings.warn(f"training diverged in {listing(diverged)} alone: look at the samples there", stacklevel=2)
+        return Training(self, session).weights()

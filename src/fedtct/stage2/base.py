@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -15,7 +16,8 @@ from fedtct.federation import Replies
 from fedtct.history import Checkpoint, Row, State
 from fedtct.least_squares import times
 from fedtct.precision import full_precision
-from fedtct.session import Session, Stage, run_rounds
+from fedtct.rounds import Stage
+from fedtct.session import Session
 from fedtct.stage2.inspection import inspect_steps
 from fedtct.tangent import Moments, Normaliser, Recipe, normalised, tangent_map
 from fedtct.tasks import Score
@@ -129,44 +131,55 @@ class IterativeRegression(Stage2):
         """W ← Σ (n_k/n)·W_k, round after round from W = 0. A prepared problem may be solved in several ways."""
         limits = self.step_limits(problem)
         lr = limits.check(self.lr)
-        federation, classes = session.federation, session.spec.num_classes
         largest = dict(zip(problem.silos, problem.largest_eigenvalues, strict=True))
-        session.journal.find_out("stage2", lambda: inspect_steps(federation, largest, lr, limits.diverges_from))
-
-        def ask(state: State, number: int) -> tuple[State, Replies]:
-            message = {
-                "w": state["w"],
-                "lr": lr,
-                "steps": self.steps,
-                "correction": self.correction,
-                "server_steps": self.steps,
-                "evaluate": number % self.evaluate_every == 0,
-            }
-            replies = federation.ask("regress", message)
-            if self.correction != "none" and not federation.begins_anew and len(replies.messages) < len(federation):
-                raise FedtctError(
-                    f"{type(self).__name__} corrects steps by everybody's, and {len(replies.messages)} of "
-                    f"{len(federation)} silos replied: ask all of them, or use FedAvgRegression or Ridge"
-                )
-            return {"w": replies.average("w")}, replies
-
-        stage = Stage(
-            name="stage2",
-            rounds=self.rounds,
-            round=ask,
-            evaluate=lambda state: federation.ask("rate", {"w": state["w"]}),
-            test=problem.test,
-            evaluate_every=self.evaluate_every,
-            patience=self.patience,
-        )
-        size = (len(problem.normaliser.mean) + 1, classes)
+        steps = functools.partial(inspect_steps, session.federation, largest, lr, limits.diverges_from)
+        session.journal.find_out("stage2", steps)
+        size = (len(problem.normaliser.mean) + 1, session.spec.num_classes)
         start = torch.zeros(size, dtype=torch.float32, device=session.network.device)
-        return LinearModel(problem.normaliser, run_rounds(session, stage, {"w": start})["w"])
+        return LinearModel(problem.normaliser, Regressing(self, session, problem, lr).run({"w": start})["w"])
 
     def step_limits(self, problem: Convexified) -> StepLimits:
         """Some silo's steps diverge if lr·λmax ≥ 2."""
         limit = 2 / max(problem.largest_eigenvalues)
         return StepLimits(limit, safe=STABLE_SHARE * limit)
+
+
+@dataclass
+class Regressing(Stage):
+    """Rounds on a prepared problem, with a step size that was checked."""
+
+    method: IterativeRegression
+    problem: Convexified
+    lr: float
+
+    name = "stage2"
+
+    def round(self, state: State, number: int) -> tuple[State, Replies]:
+        """W ← Σ (n_k/n)·W_k."""
+        federation, method = self.session.federation, self.method
+        message = {
+            "w": state["w"],
+            "lr": self.lr,
+            "steps": method.steps,
+            "correction": method.correction,
+            "server_steps": method.steps,
+            "evaluate": number % method.evaluate_every == 0,
+        }
+        replies = federation.ask("regress", message)
+        if method.correction != "none" and not federation.begins_anew and len(replies.messages) < len(federation):
+            raise FedtctError(
+                f"{type(method).__name__} corrects steps by everybody's, and {len(replies.messages)} of "
+                f"{len(federation)} silos replied: ask all of them, or use FedAvgRegression or Ridge"
+            )
+        return {"w": replies.average("w")}, replies
+
+    def evaluate(self, state: State) -> Replies | None:
+        """By silos."""
+        return self.session.federation.ask("rate", {"w": state["w"]})
+
+    def test(self, state: State) -> Score | None:
+        """By the test data's features."""
+        return self.problem.test(state)
 
 
 class StepLimits(NamedTuple):
