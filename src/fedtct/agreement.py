@@ -102,21 +102,23 @@ def agree(
     Where silos are private, ``num_classes`` must be known, and pixels are scaled by constants. Errors tell ``names``.
     """
     silos = dict(zip(names or [f"silo {index}" for index in range(len(told))], told, strict=True))
-    first = next(iter(silos))
-    for name, silo in silos.items():
-        if silo["kind"] != silos[first]["kind"]:
-            raise FedtctError(
-                f"{name} holds {silo['kind']} samples, {first} {silos[first]['kind']}: they must be alike"
-            )
-        if silo["answers"] != silos[first]["answers"]:
-            raise FedtctError(
-                f"{name} holds {silo['answers']} as what is to be learnt, {first} {silos[first]['answers']}: "
-                "they must be alike; for files, set task to classification or regression"
-            )
+    _check_alike("samples are of kind", {name: silo["kind"] for name, silo in silos.items()})
+    answers = {name: silo["answers"] for name, silo in silos.items()}
+    _check_alike("what is to be learnt is", answers, "; for files, set task to classification or regression")
     if private:
         return _without_looking(silos, num_classes or 0)
     task, outputs = _agree_on_task(silos, num_classes)
     return Agreement(_agree_on_inputs(silos), task, outputs)
+
+
+def _check_alike(what: str, told: Mapping[str, object], hint: str = "") -> None:
+    """Refuse silos that differ, and name every one of them with what it has."""
+    silos: dict[object, list[str]] = {}
+    for name, value in told.items():
+        silos.setdefault(value, []).append(name)
+    if len(silos) > 1:
+        parts = [f"{value} in {listing(names)}" for value, names in silos.items()]
+        raise FedtctError(f"{what} {' and '.join(parts)}: they must be alike{hint}")
 
 
 def _without_looking(silos: dict[str, Description], num_classes: int) -> Agreement:
@@ -259,14 +261,11 @@ def _warn_of_sizes(sizes: Mapping[str, float]) -> None:
 
 
 def _same_shape(silos: dict[str, Description]) -> tuple[int, ...]:
-    first = next(iter(silos))
-    shape = tuple(silos[first]["shape"].tolist())
-    for name, silo in silos.items():
-        if (other := tuple(silo["shape"].tolist())) != shape:
-            images = silo["kind"] == "pixels" and len(shape) == len(other) == 3
-            hint = f"; for folders of images {to_be_alike(shape, other)}" if images else ""
-            raise FedtctError(f"{name} has samples of shape {other}, {first} of {shape}: they must be alike{hint}")
-    return shape
+    shapes = {name: tuple(silo["shape"].tolist()) for name, silo in silos.items()}
+    images = all(silo["kind"] == "pixels" for silo in silos.values()) and {*map(len, shapes.values())} == {3}
+    hint = f"; for folders of images {to_be_alike(*shapes.values())}" if images else ""
+    _check_alike("samples have shape", shapes, hint)
+    return next(iter(shapes.values()))
 
 
 def novelties(silo: Description, inputs: InputSpec) -> list[str]:
@@ -293,10 +292,10 @@ def misfit(silo: Description, inputs: InputSpec, task: Task, outputs: int) -> st
         return f"it holds {silo['kind']} samples with {silo['answers']}, the others {kind} with {answers}"
     if inputs.table is not None:
         kinds = {column["name"]: column["kind"] for column in json.loads(silo["columns"])}
+        if lacking := [f"'{column.name}'" for column in inputs.table.columns if column.name not in kinds]:
+            return f"it has no column {listing(lacking)}, which the others have"
         for column in inputs.table.columns:
             expected = NUMBER if column.categories is None else TEXT
-            if column.name not in kinds:
-                return f"it has no column '{column.name}', which the others have"
             if kinds.get(column.name) not in (expected, EMPTY):
                 return f"its column '{column.name}' does not hold {expected}, as the others' does"
     if LABELS in silo and (label := int(silo[LABELS].max())) >= outputs:

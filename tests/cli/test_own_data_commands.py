@@ -309,7 +309,7 @@ def test_predictions_of_numbers_and_of_a_model_of_ones_own(folder, capsys):
         "predict b/model --input test.csv": "made from a model of your own (Sequential): give it to load, as model, or",
         "predict c --input none.csv": "cannot read none.csv: No such file",
         "predict c --input text.csv": "text.csv: column 'age' holds texts, the silos' numbers",
-        "predict c --input p.csv": "p.csv has no column 'age', which the silos learn from",
+        "predict c --input p.csv": "p.csv has no column 'age', 'town', 'cost', which the silos learn from",
         "predict cut --input test.csv": "model.safetensors holds no model that fedtct saved or exported, or is damaged",
         "predict c --input test.csv --out c": "c exists",
         "predict c --input test.csv --out none/x.csv": "cannot be made",

@@ -83,7 +83,11 @@ def test_patience_and_ridge_choose_numbers_by_held_out_r2():
 @pytest.mark.parametrize(
     ("silos", "model", "message"),
     [
-        ([numbers(20), (numbers(20)[0], torch.arange(20) % 2)], "mlp", "silo 1 holds labels as what is to be learnt"),
+        (
+            [numbers(20), (numbers(20)[0], torch.arange(20) % 2)],
+            "mlp",
+            "is numbers in silo 0 and labels in silo 1",
+        ),
         ([(numbers(20)[0], torch.ones(20))], "mlp", "the target is 1 for every sample"),
         ([numbers(20)], nn.Linear(5, 3), "has 3 outputs, a regression needs 1"),
     ],

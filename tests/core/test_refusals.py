@@ -86,9 +86,9 @@ def test_any_integers_serve_as_labels(y):
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        (Silo(X[:, :3], Y), r"silo 1 has samples of shape \(3,\), silo 0 of \(4,\)"),
-        (Silo(X.byte(), Y), "silo 1 holds pixels samples, silo 0 float32"),
-        (Silo(X.long(), Y), "silo 1 holds int64 samples, silo 0 float32"),
+        (Silo(X[:, :3], Y), r"samples have shape \(4,\) in silo 0 and \(3,\) in silo 1"),
+        (Silo(X.byte(), Y), "samples are of kind float32 in silo 0 and pixels in silo 1"),
+        (Silo(X.long(), Y), "samples are of kind float32 in silo 0 and int64 in silo 1"),
     ],
     ids=["another shape", "pixels", "integers"],
 )
@@ -240,8 +240,9 @@ def test_a_silo_has_one_place():
 
 
 def test_silos_are_called_by_their_names():
-    silos = [Silo(torch.zeros(4, n), torch.arange(4) % 2, name=name) for n, name in ((4, "oslo"), (5, "berlin"))]
-    with pytest.raises(FedtctError, match=r"berlin has samples of shape \(5,\), oslo of \(4,\)"):
+    sizes = {"oslo": 4, "berlin": 5, "rome": 4, "paris": 5}
+    silos = [Silo(torch.zeros(4, size), torch.arange(4) % 2, name=name) for name, size in sizes.items()]
+    with pytest.raises(FedtctError, match=r"samples have shape \(4,\) in oslo, rome and \(5,\) in berlin, paris: they"):
         FedAvg("mlp").fit(silos)
 
 
@@ -318,11 +319,11 @@ def test_larger_numbers_are_refused(make):
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        ((X[:, :2], Y), "silo 1 has samples of shape"),
-        ((X.long(), Y), "silo 1 holds int64 samples"),
-        ((X, Y.double()), "silo 1 holds numbers as what is to be learnt"),
-        ((X, ["no", "yes"] * 10), "silo 1 holds names as what is to be learnt"),
-        ((pd.DataFrame(X.numpy()), Y), "silo 1 holds table samples"),
+        ((X[:, :2], Y), r"samples have shape .* and \(2,\) in silo 1"),
+        ((X.long(), Y), "and int64 in silo 1"),
+        ((X, Y.double()), "and numbers in silo 1"),
+        ((X, ["no", "yes"] * 10), "and names in silo 1"),
+        ((pd.DataFrame(X.numpy()), Y), "and table in silo 1"),
     ],
 )
 def test_silos_of_another_kind_are_named_also_where_all_data_is_in_one_place(method, other, message):
@@ -333,7 +334,7 @@ def test_silos_of_another_kind_are_named_also_where_all_data_is_in_one_place(met
 def test_tables_of_other_columns_are_refused_also_where_all_data_is_in_one_place():
     tables = [pd.DataFrame({"age": [1.0, 2.0], name: [3.0, 4.0]}) for name in ("size", "weight")]
     for method in (FedAvg("linear", rounds=1), Centralized("linear", rounds=1)):
-        with pytest.raises(FedtctError, match="silo 1 has no column 'size', which silo 0 has"):
+        with pytest.raises(FedtctError, match="'size' is in silo 0 and not in silo 1; 'weight' is in silo 1"):
             method.fit([(table, [0, 1]) for table in tables])
 
 

@@ -85,8 +85,8 @@ def test_a_table_is_learnt_saved_and_predicted_from(tmp_path):
     more = table.assign(d=1)[["d", "c", "b", "a"]]  # other columns and another order do not matter
     assert loaded.predict(more).tolist() == model.predict(table).tolist()
     assert Centralized("mlp", **TRAIN).fit(silos).history[-1].train_accuracy > 0.5
-    with pytest.raises(FedtctError, match="x has no column 'b'"):
-        loaded.predict(table[["a", "c"]])
+    with pytest.raises(FedtctError, match="x has no column 'b', 'c', which"):
+        loaded.predict(table[["a"]])
     with pytest.raises(FedtctError, match="column 'a' holds texts, the silos' numbers"):
         loaded.predict(table.assign(a="old"))
 
@@ -97,15 +97,19 @@ FRAME = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", "x"]})
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (FRAME[["a"]], "silo 1 has no column 'b', which silo 0 has"),
-        (FRAME.assign(c=1), "silo 0 has no column 'c', which silo 1 has"),
+        (FRAME[["a"]], "'b' is in silo 0 and not in silo 1: silos need the same columns"),
+        (FRAME.assign(c=1), "'c' is in silo 1 and not in silo 0: silos need the same columns"),
         (FRAME.assign(a="text"), "column 'a' holds numbers in silo 0 and texts in silo 1"),
+        (
+            FRAME.assign(a="text", b=1.0),
+            "column 'a' holds numbers in silo 0 and texts in silo 1, column 'b' holds numbers in silo 1 and texts in",
+        ),
         (FRAME.assign(a=np.inf), "column 'a' holds infinite or huge values"),
         (FRAME.assign(a=pd.Timestamp("2020-01-01")), "column 'a' holds datetime"),
         (FRAME.assign(a=[datetime.date(2020, 1, day) for day in (1, 2, 3)]), "column 'a' holds dates or times"),
         (pd.concat([FRAME, FRAME], axis=1), "several columns called 'a'"),
         (FRAME[[]], "no columns to learn from"),
-        (torch.zeros(3, 2), "silo 1 holds float32 samples, silo 0 table"),
+        (torch.zeros(3, 2), "samples are of kind table in silo 0 and float32 in silo 1"),
     ],
 )
 def test_tables_that_do_not_go_together(other, message):

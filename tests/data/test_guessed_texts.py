@@ -137,7 +137,7 @@ def test_columns_to_ignore_are_as_if_they_were_not_there(tmp_path):
     columns = {"x": [0.5, 1.5, 2.5], "y": ["a", "b", "a"]}
     plain = [write(tmp_path / f"{name}.csv", **columns) for name in ("a", "b")]
     more = [write(tmp_path / "c.csv", **columns, id=[7, 8, 9], seen=["n", "m", "k"]), plain[1]]
-    with pytest.raises(FedtctError, match=r"b has no column 'id', which c has: .* list it in ignore"):
+    with pytest.raises(FedtctError, match=r"'id', 'seen' are in c and not in b: .* list it in ignore"):
         FedAvg("linear", rounds=1).fit(silos(*more))
     with pytest.warns(UserWarning, match=r"b\.csv has no column 'seen' to ignore"):
         fits = [

@@ -276,7 +276,8 @@ def test_a_silo_with_data_of_another_shape_is_named_at_the_server(deployment, tm
     finally:
         file.write_text(before)
     reason = (
-        "s3 has samples of shape (1, 8, 7), s0 of (1, 8, 8): they must be alike; for folders of images set image_size"
+        "samples have shape (1, 8, 8) in s0, s1, s2 and (1, 8, 7) in s3: they must be alike; for folders of images set "
+        "image_size"
     )
     assert said[-1] == f"fedtct: stopped: {reason}"
     assert said[:-1] == ["fedtct: warning: labels go up to 9, but no silo has 7, 8: it cannot be learnt"]

@@ -30,9 +30,10 @@ def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]
     return np.stack(pixels), files
 
 
-def to_be_alike(one: Sequence[int], other: Sequence[int]) -> str:
-    """What to do about images of two shapes (C, H, W)."""
-    return "set image_size" if one[0] == other[0] else "save all of them in grey, or all in colour"
+def to_be_alike(*shapes: Sequence[int]) -> str:
+    """What to do about images of several shapes (C, H, W)."""
+    channels = {shape[0] for shape in shapes}
+    return "set image_size" if len(channels) == 1 else "save all of them in grey, or all in colour"
 
 
 def holds_images(path: Path) -> bool:

@@ -107,7 +107,8 @@ def _inputs(table: pd.DataFrame, target: str, texts: Sequence[str], ignore: Sequ
     if both := [name for name in texts if name in ignore]:
         raise FedtctError(f"'{both[0]}' is in texts and in ignore: take it out of one of them")
     if lacking := [name for name in texts if name not in table.columns]:
-        raise FedtctError(f"{path} has no column '{lacking[0]}' of texts. It has {listing(table.columns)}")
+        missing = listing(f"'{name}'" for name in lacking)
+        raise FedtctError(f"{path} has no column {missing} of texts. It has {listing(table.columns)}")
     for unknown in (name for name in ignore if name not in table.columns):  # other silos may have it
         warnings.warn(f"{path} has no column '{unknown}' to ignore", stacklevel=2)
     inputs = table.drop(columns=[target, *ignore], errors="ignore")

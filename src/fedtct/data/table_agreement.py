@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -56,22 +56,10 @@ def _warn_of_many_texts(facts: Facts, whose: str) -> None:
 def agree_on_table(told: Mapping[str, list[dict[str, Any]]]) -> TableCode:
     """One code for everybody from what each silo tells, by name; refused if their columns differ, or none varies."""
     silos = {silo: {c["name"]: Facts(**c) for c in columns} for silo, columns in told.items()}
-    first, *others = silos
-    for silo in others:
-        for one, other in ((first, silo), (silo, first)):
-            if lacking := [name for name in silos[one] if name not in silos[other]]:
-                raise FedtctError(
-                    f"{other} has no column '{lacking[0]}', which {one} has: "
-                    "silos need the same columns; add it, or list it in ignore"
-                )
+    _check_columns(silos)
     orders = {tuple(columns) for columns in silos.values()}
-    names = next(iter(orders)) if len(orders) == 1 else sorted(silos[first])
-    for name in names:
-        holders = {kind: [s for s, columns in silos.items() if columns[name].kind == kind] for kind in (NUMBER, TEXT)}
-        if all(holders.values()):
-            kinds = " and ".join(f"{kind} in {listing(several)}" for kind, several in holders.items())
-            todo = "mend what is no number or, if these are codes, list it in texts in all (in Python: astype(str))"
-            raise FedtctError(f"column '{name}' holds {kinds}: it must be of one kind in all silos; {todo}")
+    names = next(iter(orders)) if len(orders) == 1 else sorted(next(iter(orders)))
+    _check_kinds(silos, names)
     merged = [Facts.merge([columns[name] for columns in silos.values()]) for name in names]
     if not any(facts.varies for facts in merged):
         raise FedtctError(
@@ -80,6 +68,37 @@ def agree_on_table(told: Mapping[str, list[dict[str, Any]]]) -> TableCode:
         )
     _warn_of_units(silos)
     return TableCode(tuple(Column.of(facts.checked("all silos together")) for facts in merged))
+
+
+def _check_columns(silos: Mapping[str, Mapping[str, Facts]]) -> None:
+    """Refuse tables of other columns; all are named at once, as those who can mend them are far from each other."""
+    owners = {name: tuple(s for s in silos if name in silos[s]) for columns in silos.values() for name in columns}
+    shared: dict[tuple[str, ...], list[str]] = {}
+    for name, having in owners.items():
+        if len(having) < len(silos):
+            shared.setdefault(having, []).append(f"'{name}'")
+    if shared:
+        parts = [
+            f"{listing(names)} {'is' if len(names) == 1 else 'are'} in {listing(having)} and not in "
+            f"{listing(silo for silo in silos if silo not in having)}"
+            for having, names in shared.items()
+        ]
+        raise FedtctError(f"{'; '.join(parts)}: silos need the same columns; add what is missing, or list it in ignore")
+
+
+def _check_kinds(silos: Mapping[str, Mapping[str, Facts]], names: Sequence[str]) -> None:
+    """Refuse columns that are numbers in some silos and texts in others."""
+    mixed = []
+    for name in names:
+        holders = {kind: [s for s, columns in silos.items() if columns[name].kind == kind] for kind in (NUMBER, TEXT)}
+        if all(holders.values()):
+            kinds = " and ".join(f"{kind} in {listing(several)}" for kind, several in holders.items())
+            mixed.append(f"column '{name}' holds {kinds}")
+    if mixed:
+        raise FedtctError(
+            f"{listing(mixed)}: a column must be of one kind in all silos; mend what is no number or, if these are "
+            "codes, list it in texts in all (in Python: astype(str))"
+        )
 
 
 def _warn_of_units(silos: Mapping[str, Mapping[str, Facts]]) -> None:

@@ -310,7 +310,8 @@ class TableCode:
         for place, name in enumerate(x.columns):
             places.setdefault(str(name), place)
         if lacking := [column.name for column in self.columns if column.name not in places]:
-            raise FedtctError(f"{whose} has no column '{lacking[0]}', which the silos learn from")
+            missing = listing(f"'{name}'" for name in lacking)
+            raise FedtctError(f"{whose} has no column {missing}, which the silos learn from")
         x = as_table(x.iloc[:, [places[column.name] for column in self.columns]], whose)
         values = (column.to_numpy() for _, column in x.items())
         parts = [column.encode(own, whose) for column, own in zip(self.columns, values, strict=True)]
