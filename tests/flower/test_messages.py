@@ -7,7 +7,8 @@ import pytest
 import torch
 from flower_helpers import InlineGrid, parts
 
-from fedtct.agreement import LABELS, PUBLIC
+from fedtct.agreement import PUBLIC
+from fedtct.answers import LABELS
 from fedtct.cli import main
 from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.messages import OF_THE_SAMPLES, made_up, messages

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import fedtct
-from fedtct.agreement import LABELS, NAMES, NUMBERS
+from fedtct.answers import LABELS, NAMES, NUMBERS
 from fedtct.data.samples import as_samples, take
 from fedtct.data.sources import read_samples, reading
 from fedtct.federation.local import LocalFederation

@@ -7,7 +7,7 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from fedtct.agreement import LABELS, NAMES, NUMBERS
+from fedtct.answers import LABELS, NAMES, NUMBERS
 from fedtct.federation.descriptions import misdescribed
 from fedtct.silo import Message
 from fedtct.tangent import Normaliser

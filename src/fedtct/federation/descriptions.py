@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedtct.agreement import LABELS, NAMES, NUMBERS, ROOT_MEAN_SQUARE, Description
+from fedtct.agreement import ROOT_MEAN_SQUARE
+from fedtct.answers import LABELS, NAMES, NUMBERS, Description
 from fedtct.data.tables import EMPTY, LARGEST, NUMBER, TEXT
 from fedtct.errors import LARGEST_WHOLE
 

@@ -1,0 +1,122 @@
+"""What silos tell about what is to be learnt, and what follows for all: names of classes, labels or numbers."""
+
+import json
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedtct.data.samples import MANY_WHOLE, join
+from fedtct.errors import FedtctError, listing
+from fedtct.tasks import Classification, Regression, Task, sorted_names
+
+Description = dict[str, Any]  # tensors and plain values, as any message
+LABELS, NAMES, NUMBERS = "labels", "names", "numbers"
+CODES, FEW_CLASSES = 2, 10  # so many times as many classes as there are labels, beyond a few, are none
+FEW_SAMPLES = 100  # of a class: many whole numbers with fewer each may be quantities
+AS_NUMBERS = "give them as real numbers (in Python y.astype(float); for files task = regression, --task in a command)"
+AS_TEXTS = "give them as texts (in Python y.astype(str); for files task = classification, --task in a command)"
+
+
+def describe_answers(y: Any, held_y: Any) -> Description:
+    """A silo's part: which kind they are, and which classes there are, or how numbers are distributed."""
+    if not isinstance(y, Tensor):
+        return {"answers": NAMES, NAMES: json.dumps(sorted(set(join([y, held_y]).tolist())))}
+    if not y.is_floating_point():
+        return {"answers": LABELS, LABELS: torch.cat([y, held_y]).unique().cpu()}
+    mean = float(y.mean())
+    return {"answers": NUMBERS, "answer_mean": mean, "answer_m2": float((y - mean).square().sum())}
+
+
+def agree_on_answers(silos: Mapping[str, Description], num_classes: int | None) -> tuple[Task, int]:
+    """The task that all silos share, and how many outputs it takes."""
+    told = list(silos.values())
+    if told[0]["answers"] == NUMBERS:
+        return _agree_on_numbers(told), 1
+    if told[0]["answers"] == NAMES:
+        names = sorted_names({name for silo in told for name in json.loads(silo[NAMES])})
+        if len(names) < 2:
+            raise FedtctError(f"all silos together have a single class, {names[0]}: there is nothing to learn")
+        _warn_of_spellings(names)
+        _warn_of_numbers_and_words({name: json.loads(silo[NAMES]) for name, silo in silos.items()})
+        return Classification(names), len(names)
+    if num_classes == 1:
+        raise FedtctError(
+            "num_classes, or the outputs of the model's head, are 1: labels need an output for each class, 2 at least"
+        )
+    outputs = num_classes or _count_classes(told)
+    for name, silo in silos.items():
+        if (label := int(silo[LABELS].max())) >= outputs:
+            raise FedtctError(f"{name} has label {label}, but there are {outputs} classes, counted from 0")
+    if outputs < 2:
+        raise FedtctError("all silos together have a single class, 0: there is nothing to learn")
+    return Classification(), outputs
+
+
+def _warn_of_spellings(names: Sequence[str]) -> None:
+    """Say that classes which look the same are not: silos' files come from different hands."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault({"true": "1", "false": "0"}.get(name.casefold(), name.casefold()), []).append(name)
+    if several := [group for group in alike.values() if len(group) > 1]:
+        told = ", ".join(" and ".join(f"'{name}'" for name in group) for group in several)
+        warnings.warn(f"{told} count as different classes: write them alike in all silos if they are one", stacklevel=2)
+
+
+def _warn_of_numbers_and_words(classes: Mapping[str, Sequence[str]]) -> None:
+    """Say that classes are numbers in some silos, as 0 and 1, and words in all others, as no and yes."""
+    kinds: dict[bool, dict[str, set[str]]] = {True: {}, False: {}}
+    for silo, own in classes.items():
+        numbers = {name.lstrip("-").isdecimal() for name in own}
+        if len(numbers) == 2:
+            return
+        kinds[numbers.pop()][silo] = set(own)
+    if all(kinds.values()):
+        told = [f"{listing(sorted(set().union(*of.values())))} in {listing(of)}" for of in kinds.values()]
+        warnings.warn(
+            f"classes are {' and '.join(told)}, and count as different: write them alike in all silos if they are one",
+            stacklevel=2,
+        )
+
+
+def _count_classes(told: Sequence[Description]) -> int:
+    """The largest label and one; refused if most classes would be nobody's, because labels are codes then."""
+    known = torch.cat([silo[LABELS] for silo in told]).unique()
+    largest = int(known.max())
+    if largest + 1 > CODES * len(known) and largest >= FEW_CLASSES:
+        raise FedtctError(
+            f"labels are counted from 0, but {len(known)} different ones go up to {largest}: if they are codes, "
+            f"{AS_TEXTS}; if they are quantities, as real numbers (y.astype(float), task = regression); if most "
+            "classes are nobody's, give num_classes (in Python, or in run.toml of a deployment)"
+        )
+    samples = sum(silo["n"] for silo in told)
+    rare = told[0]["kind"] == "table" or samples < FEW_SAMPLES * len(known)
+    if len(known) > MANY_WHOLE and rare:
+        warnings.warn(
+            f"the target has {len(known)} different whole numbers in {samples:,} samples, and they are taken as "
+            f"classes: if they are quantities, such as ages, {AS_NUMBERS}; if not, give num_classes",
+            stacklevel=2,
+        )
+    elif int(known.min()) > 0:
+        warnings.warn(
+            f"no silo has label 0, but labels are counted from 0, up to {largest} here: class 0 is nobody's. If labels "
+            f"are codes, {AS_TEXTS}",
+            stacklevel=2,
+        )
+    elif nobodys := sorted(set(range(largest)) - set(known.tolist())):
+        warnings.warn(
+            f"labels go up to {largest}, but no silo has {listing(nobodys)}: it cannot be learnt", stacklevel=2
+        )
+    return largest + 1
+
+
+def _agree_on_numbers(told: Sequence[Description]) -> Regression:
+    n = sum(silo["n"] for silo in told)
+    mean = sum(silo["n"] * silo["answer_mean"] for silo in told) / n
+    m2 = sum(silo["answer_m2"] + silo["n"] * (silo["answer_mean"] - mean) ** 2 for silo in told)
+    if m2 <= n * (1e-12 * mean) ** 2:
+        raise FedtctError(f"the target is {mean:g} for every sample: there is nothing to learn")
+    return Regression(mean, math.sqrt(m2 / n))
