@@ -7,14 +7,14 @@ if importlib.util.find_spec("flwr") is None:
 
 from flower_helpers import InlineGrid, parts
 
-from fedtct.federation import flower
+from fedtct.federation import flower, post
 
 
 @pytest.fixture
 def no_pauses(monkeypatch):
     """A server that does not wait before it asks or looks again: silos in this process answer at once."""
     monkeypatch.setattr(flower, "PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(flower, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(post, "POLL_SECONDS", 0.01)
 
 
 @pytest.fixture

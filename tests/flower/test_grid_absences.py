@@ -58,7 +58,7 @@ def test_a_silo_that_comes_in_time_is_waited_for(grid):
 
     grid.before = arrive
     federation, said = over(grid, wait=5.0), []
-    federation.warn = said.append
+    federation.post.warn = said.append
     assert_same(METHODS["fedavg"].fit(local(parts())), METHODS["fedavg"].fit(federation))
     assert said == ["3 of 4 silos have answered: s0, s2, s3; waiting for more, 5 s at most"]
 
@@ -77,7 +77,7 @@ def test_scaffold_begins_anew_when_a_silo_leaves_or_forgets_so_that_corrections_
             (tmp_path / "cache3" / "run" / f"memory-{when - 1}.safetensors").write_bytes(b"damaged")
         before = state
         state, replies = method.round(federation, state, number)
-    assert federation._since == when + 1
+    assert federation.standing.since == when + 1
     assert [note["forgot"] for note in notes if note["forgot"]] == ([["s3"]] if what == "forgets" else [])
     # In the last round corrections of those who are there cancel: the mean of their memories' h is zero.
     own = []

@@ -73,7 +73,7 @@ def test_a_run_begins_without_a_silo_that_fails_if_enough_others_are_there(grid)
             asked.extend(grid.asked)
             grid.seats[101] = replace(grid.seats[101], load=load)
 
-    federation.warn = warn
+    federation.post.warn = warn
     fit = replace(METHODS["fedavg"], num_classes=10).fit(federation)
     assert "s1 did not answer 'describe': 1 of 160 samples hold NaN" in said
     assert "the others go on without s1" in said

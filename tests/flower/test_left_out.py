@@ -37,7 +37,7 @@ def test_data_that_changed_since_the_run_began_is_told_of(tmp_path):
 
     def begin(run):
         federation = over(grid, run=run)
-        federation.warn = warned.append
+        federation.post.warn = warned.append
         METHODS["fedavg"].fit(federation)
 
     begin("one")
@@ -63,7 +63,7 @@ def test_a_late_silo_is_told_of_texts_that_nobody_learns(tmp_path):
     grid.offline.add(103)
     grid.before = lambda message: grid.offline.discard(103) if len(grid.asked) > 3 else None  # after "describe"
     federation = over(grid, min_silos=3)
-    federation.warn = warned.append
+    federation.post.warn = warned.append
     fit = METHODS["fedavg"].fit(federation)
     assert fit.history[-1].silos == ("s0", "s1", "s2", "s3")
     told = [text for text in warned if "no silo had" in text]

@@ -11,7 +11,7 @@ from flower_helpers import InlineGrid, local, parts
 import fedtct
 from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.server_app import ServerConfig, read_run, serve
-from fedtct.federation import flower
+from fedtct.federation import post
 from fedtct.federation.wire import FORGET
 from fedtct.report.page import silos
 from fedtct.report.page.tasks import arrange
@@ -91,7 +91,7 @@ def test_a_server_that_crashed_when_all_was_done_has_silos_remove_what_they_kept
 
 
 def test_a_silo_that_is_silent_at_the_end_delays_neither_the_report_nor_the_end_by_much(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(flower, "FORGET_SECONDS", 0.2)
+    monkeypatch.setattr(post, "FORGET_SECONDS", 0.2)
     grid, report = InlineGrid(tmp_path, parts()), tmp_path / "run" / "report.html"
 
     def before(message):

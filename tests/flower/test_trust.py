@@ -8,11 +8,10 @@ import torch
 from flower_helpers import METHODS, InlineGrid, Tampered, arrays, config, local, parts
 
 import fedtct
-from fedtct.federation import flower
 from fedtct.federation.checks import flaw
 from fedtct.federation.exchange import Terms
 from fedtct.federation.flower import FlowerFederation
-from fedtct.federation.wire import as_array
+from fedtct.federation.wire import VERSION, as_array
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 FEDAVG = fedtct.FedAvg("mlp", rounds=2, local_epochs=1, num_classes=10)
@@ -45,7 +44,7 @@ def test_a_reply_that_is_wrong_is_left_out_and_says_why(name, tmp_path):
 
 
 def test_another_version_of_fedtct_is_refused_in_words(tmp_path):
-    grid = Tampered(tmp_path, 102, "describe", lambda content: config(content).update({flower.VERSION: "0.0.1"}))
+    grid = Tampered(tmp_path, 102, "describe", lambda content: config(content).update({VERSION: "0.0.1"}))
     with pytest.raises(fedtct.FedtctError, match=r"s2: it runs fedtct 0\.0\.1, the server .*: they must be the same"):
         FEDAVG.fit(FlowerFederation(grid, "run", Terms(4, 4)))
 
