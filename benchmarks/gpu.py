@@ -25,7 +25,7 @@ from fedtct.stage2.base import convexify
 from fedtct.stage2.grid import solve_grid
 from fedtct.tangent import Normaliser, TangentFeatures, TangentMap, tangent_features
 from fedtct.tangent.gradients import full_precision
-from fedtct.training import Job, local_update
+from fedtct.training import LocalJob, local_update
 from fedtct.training.graphs import GraphTrainer
 
 SILOS, EPOCHS, P, ROUNDS, STEPS = 10, 5, 100_000, 100, 500
@@ -106,7 +106,7 @@ def stage1(gpu: Gpu, model: str, augment: str) -> Row:
     )
 
 
-def a_round(federation: LocalFederation, fedavg: FedAvg) -> tuple[GraphTrainer, list[Job]]:
+def a_round(federation: LocalFederation, fedavg: FedAvg) -> tuple[GraphTrainer, list[LocalJob]]:
     """What trains silos side by side, and what it has to do in a round."""
     session = fedavg.open(federation, fedavg.model, None, None)
     message = fedavg.question(session.network.weights()._asdict(), 1)

@@ -25,7 +25,7 @@ from fedtct.tasks import UNNAMED as UNNAMED_CLASSES
 from fedtct.tasks import Classification, Score, add
 from fedtct.training import (
     Frozen,
-    Job,
+    LocalJob,
     LocalPlan,
     Memory,
     ScaffoldCorrection,
@@ -175,7 +175,7 @@ class Silo:
         rating, job = self.begin_training(message)
         return rating | self.end_training(message, job, local_update(self.network, job))
 
-    def begin_training(self, message: Message) -> tuple[Message, Job]:
+    def begin_training(self, message: Message) -> tuple[Message, LocalJob]:
         """Rate the server's weights if asked to, and lay out the work; an engine may do several silos' at once."""
         m, frozen = message, self._frozen.meant_by(message, self.name)
         rating = self.evaluate(m) if m["evaluate"] else {}
@@ -184,9 +184,9 @@ class Silo:
         start = _start(m)
         term = correction.before(memory, start.parameters) if correction else None
         seed = derive(m["seed"], "train", m["round"], self.index)
-        return rating, Job(self.index, self.x, self.y, frozen.whole(start), plan, seed, frozen.spread(term))
+        return rating, LocalJob(self.index, self.x, self.y, frozen.whole(start), plan, seed, frozen.spread(term))
 
-    def end_training(self, message: Message, job: Job, local: Weights) -> Message:
+    def end_training(self, message: Message, job: LocalJob, local: Weights) -> Message:
         """Remember what the algorithm needs remembered, and reply."""
         steps, start = job.plan.steps(len(self)), _start(message)
         local = self._frozen.meant_by(message, self.name).part(local)

@@ -139,9 +139,9 @@ def check(file: SiloFile) -> None:
     from fedtct.deploy.check import check_silo
 
     wrong = 0
-    for finding in check_silo(file):
-        print(("ok     " if finding.right else "WRONG  ") + finding.text, flush=True)
-        wrong += not finding.right
+    for verdict in check_silo(file):
+        print(("ok     " if verdict.right else "WRONG  ") + verdict.text, flush=True)
+        wrong += not verdict.right
     if wrong:
         raise FedtctError(f"{wrong} of these must be put right before this silo can take part")
 

@@ -15,7 +15,7 @@ from fedtct.cli.screen import TITLES, percent
 
 if TYPE_CHECKING:
     from fedtct.classifier import Classifier
-    from fedtct.deploy.messages import Line as Message
+    from fedtct.deploy.messages import Disclosure
     from fedtct.runs.choose import Choice
     from fedtct.runs.compare import Line
     from fedtct.runs.predictions import Evaluation
@@ -176,7 +176,7 @@ def print_evaluation(found: Evaluation, model: Classifier) -> None:
     _print(each, f"probabilities are {CALIBRATION[model.calibrated]}")
 
 
-def print_messages(lines: Sequence[Message], promise: str = "") -> None:
+def print_messages(lines: Sequence[Disclosure], promise: str = "") -> None:
     """What a run sends and receives, a question after the other; arrays come last, as there may be many."""
     from fedtct.deploy.messages import rows
 

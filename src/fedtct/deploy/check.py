@@ -24,15 +24,15 @@ from fedtct.errors import FedtctError, listing
 SECONDS, TRUST_SECONDS = 10.0, 60.0  # to reach the server; for Flower to start and to be let in
 
 
-class Finding(NamedTuple):
+class Verdict(NamedTuple):
     """One thing that was looked at; after one that is not right, those that need it are not looked at."""
 
     right: bool
     text: str
 
 
-def check_silo(file: Path) -> Iterator[Finding]:
-    """All findings about a silo, in order."""
+def check_silo(file: Path) -> Iterator[Verdict]:
+    """All verdicts on a silo, in order."""
     silo = SiloConfig.read(file)
     yield _data(silo)
     if budget := silo.budget():
@@ -51,12 +51,12 @@ def check_silo(file: Path) -> Iterator[Finding]:
         yield _be_trusted(silo, file)
 
 
-def _data(silo: SiloConfig) -> Finding:
+def _data(silo: SiloConfig) -> Verdict:
     try:
         loaded = silo.load()
         told = loaded.describe({})
     except FedtctError as error:
-        return Finding(False, f"data: {error}")
+        return Verdict(False, f"data: {error}")
     shape = tuple(told["shape"].tolist())
     samples = f"rows of {shape[0]} columns" if told["kind"] == "table" else f"samples of shape {shape} ({told['kind']})"
     if told["answers"] == "labels":
@@ -66,63 +66,63 @@ def _data(silo: SiloConfig) -> Finding:
     else:
         learnt = f"numbers to learn, {told['answer_mean']:g} on average"
     kept = f", {held} of them held out" if (held := len(loaded.held_y)) else ""
-    return Finding(True, f"data: {len(loaded) + held} {samples}{kept}, {learnt}")
+    return Verdict(True, f"data: {len(loaded) + held} {samples}{kept}, {learnt}")
 
 
-def _privacy(budget: Budget) -> Finding:
+def _privacy(budget: Budget) -> Verdict:
     try:
         spent = budget.spent()
     except FedtctError as error:
-        return Finding(False, f"privacy: {error}")
+        return Verdict(False, f"privacy: {error}")
     told = f"ε = {budget.epsilon:g} at δ = {budget.delta:g} in all runs together, of which {spent:.3g} is spent"
-    return Finding(spent < budget.epsilon, f"privacy: {told}")
+    return Verdict(spent < budget.epsilon, f"privacy: {told}")
 
 
-def _key(silo: SiloConfig) -> Finding:
+def _key(silo: SiloConfig) -> Verdict:
     path = silo.path(silo.key)
     if not silo.key or not path.is_file():
-        return Finding(False, f"key: {path} is missing; ask whoever made the federation's keys for it")
+        return Verdict(False, f"key: {path} is missing; ask whoever made the federation's keys for it")
     if path.stat().st_mode & 0o077:
-        return Finding(False, f"key: others on this machine can read {path}; chmod 600 it")
+        return Verdict(False, f"key: others on this machine can read {path}; chmod 600 it")
     if path.suffix == ".key" and path.stem != silo.name:  # as fedtct deploy keys names it
-        return Finding(
+        return Verdict(
             False, f"key: {path.name} was made for {path.stem}, and this silo calls itself {silo.name}: mend its name"
         )
     try:
         load_ssh_private_key(path.read_bytes(), None)
     except (ValueError, TypeError, OSError):  # TypeError: it has a password
-        return Finding(False, f"key: {path} is no private key such as `fedtct deploy keys` makes: put that one there")
-    return Finding(True, f"key: {path} is there, and only its owner can read it")
+        return Verdict(False, f"key: {path} is no private key such as `fedtct deploy keys` makes: put that one there")
+    return Verdict(True, f"key: {path} is there, and only its owner can read it")
 
 
-def _flawed_ca(silo: SiloConfig) -> Finding | None:
+def _flawed_ca(silo: SiloConfig) -> Verdict | None:
     """What is wrong with the file that the server is to be known by, if anything is."""
     ca = silo.path(silo.ca)
     try:
         ssl.create_default_context(cafile=ca)
     except FileNotFoundError:
-        return Finding(False, f"TLS: {ca} is missing; ask whoever made the federation's keys for it")
+        return Verdict(False, f"TLS: {ca} is missing; ask whoever made the federation's keys for it")
     except ssl.SSLError as error:
-        return Finding(False, f"TLS: {ca} is no certificate ({error.reason}); ask whoever made the federation's keys")
+        return Verdict(False, f"TLS: {ca} is no certificate ({error.reason}); ask whoever made the federation's keys")
     except OSError as error:
-        return Finding(False, f"TLS: {ca} cannot be read ({error.strerror})")
+        return Verdict(False, f"TLS: {ca} cannot be read ({error.strerror})")
     return None
 
 
-def _reach(silo: SiloConfig) -> Finding:
+def _reach(silo: SiloConfig) -> Verdict:
     host, port = split_address(silo.server)
     try:
         with socket.create_connection((host, port), SECONDS):
-            return Finding(True, f"server: {silo.server} can be reached")
+            return Verdict(True, f"server: {silo.server} can be reached")
     except socket.gaierror:
-        return Finding(False, f"server: there is no host {host}; is the name right, and does DNS know it?")
+        return Verdict(False, f"server: there is no host {host}; is the name right, and does DNS know it?")
     except TimeoutError:
-        return Finding(False, f"server: {silo.server} does not answer; a firewall on the way may block port {port}")
+        return Verdict(False, f"server: {silo.server} does not answer; a firewall on the way may block port {port}")
     except OSError as error:
-        return Finding(False, f"server: {silo.server} refuses ({error.strerror}); is it running?")
+        return Verdict(False, f"server: {silo.server} refuses ({error.strerror}); is it running?")
 
 
-def _trust(silo: SiloConfig) -> Finding:
+def _trust(silo: SiloConfig) -> Verdict:
     host, port = split_address(silo.server)
     ca = silo.path(silo.ca)
     try:
@@ -133,25 +133,25 @@ def _trust(silo: SiloConfig) -> Finding:
         ):
             certificate = secure.getpeercert() or {}
     except ssl.SSLCertVerificationError as error:
-        return Finding(
+        return Verdict(
             False, f"TLS: the server's certificate is not one that {ca} vouches for ({error.verify_message})"
         )
     except ssl.SSLError as error:
-        return Finding(False, f"TLS: {silo.server} does not speak TLS ({error.reason})")
+        return Verdict(False, f"TLS: {silo.server} does not speak TLS ({error.reason})")
     except OSError as error:
-        return Finding(False, f"TLS: {silo.server} ended the connection ({error.strerror or error})")
-    return Finding(True, f"TLS: this silo trusts the server; its certificate is valid to {certificate.get('notAfter')}")
+        return Verdict(False, f"TLS: {silo.server} ended the connection ({error.strerror or error})")
+    return Verdict(True, f"TLS: this silo trusts the server; its certificate is valid to {certificate.get('notAfter')}")
 
 
-def _be_trusted(silo: SiloConfig, file: Path) -> Finding:
+def _be_trusted(silo: SiloConfig, file: Path) -> Verdict:
     """Connect as the silo would, and leave at once. Flower tells strangers nothing, so neither can this."""
     if process := process_of(silo.folder / "flwr"):  # Flower lets nobody in twice
-        return Finding(True, f"trust: this silo is running (process {process}): the server has let it in")
+        return Verdict(True, f"trust: this silo is running (process {process}): the server has let it in")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:  # its own, should the silo start meanwhile
         return _try_to_connect([*supernode(silo, file, free_port()), "--max-retries", "1"], Path(home))
 
 
-def _try_to_connect(command: list[str], home: Path) -> Finding:
+def _try_to_connect(command: list[str], home: Path) -> Verdict:
     where = environment(home)
     process = subprocess.Popen(
         command, env=where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
@@ -168,15 +168,15 @@ def _try_to_connect(command: list[str], home: Path) -> Finding:
     try:
         for line in process.stdout:
             if LET_IN in line:
-                return Finding(True, "trust: the server lets this silo in")
+                return Verdict(True, "trust: the server lets this silo in")
             if "Exit Code" in line:
                 break
     finally:
         patience.cancel()
         stop([process])  # and Flower's children, who hold the pipe
     if late.is_set():
-        return Finding(False, f"trust: the server said neither yes nor no within {TRUST_SECONDS:g} s; try again")
-    return Finding(
+        return Verdict(False, f"trust: the server said neither yes nor no within {TRUST_SECONDS:g} s; try again")
+    return Verdict(
         False,
         "trust: the server does not let this silo in. Either its public key is not registered there, or this silo "
         "is running elsewhere, or it was killed less than a minute ago: try again then",

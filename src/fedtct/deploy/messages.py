@@ -54,7 +54,7 @@ OF_THE_ANSWERS = {
 }
 
 
-class Line(NamedTuple):
+class Disclosure(NamedTuple):
     """A question of a run: how often it is asked, what it brings and what goes back, and what that reveals."""
 
     question: str
@@ -66,7 +66,7 @@ class Line(NamedTuple):
     reveals: str
 
 
-def messages(config: RunConfig, x: Any, y: Any, num_classes: int | None, half: bool = False) -> list[Line]:
+def messages(config: RunConfig, x: Any, y: Any, num_classes: int | None, half: bool = False) -> list[Disclosure]:
     """The messages of a run for silos with such samples."""
     short = replace(config, rounds=tuple(min(1, n) for n in config.rounds), local_epochs=1, patience=0, device="cpu")
     recorder = _Recorder([Silo(x, y, holdout=0.5) for _ in range(2)], half)
@@ -94,7 +94,7 @@ def some_of(file: Path, config: RunConfig) -> tuple[Any, Any]:
     return take(x, chosen), take(y, chosen)
 
 
-def rows(lines: list[Line]) -> Iterator[tuple[str, ...]]:
+def rows(lines: list[Disclosure]) -> Iterator[tuple[str, ...]]:
     """A row of text for every message: question, times, direction, what is in it, bytes."""
     for line in lines:
         for way, message, size in (("down", line.down, line.bytes_down), ("up", line.up, line.bytes_up)):
@@ -117,7 +117,7 @@ class _Recorder(LocalFederation):
     def __init__(self, silos: list[Silo], half: bool) -> None:
         super().__init__(silos, "cpu")
         self.half, self.network = half, ""
-        self.lines: list[Line] = []
+        self.lines: list[Disclosure] = []
 
     def use(self, spec: NetworkSpec) -> None:
         super().use(spec)
@@ -129,7 +129,7 @@ class _Recorder(LocalFederation):
         own = seal(Envelope(question, "0" * 16, network=self.network)) | {VERSION: fedtct.__version__}
         down, up = pack(message, own, half), pack(replies[0], {SILO: "silo"}, half)
         revealed = _revealed(question, message, replies[0])
-        self.lines.append(Line(question, 1, message, replies[0], sent_bytes(down), sent_bytes(up), revealed))
+        self.lines.append(Disclosure(question, 1, message, replies[0], sent_bytes(down), sent_bytes(up), revealed))
         return replies
 
 

@@ -3,11 +3,11 @@
 from fedtct.training.corrections import Memory, ScaffoldCorrection, correction_of
 from fedtct.training.evaluation import evaluate
 from fedtct.training.frozen import Frozen, apart
-from fedtct.training.local_update import Job, LocalPlan, local_update
+from fedtct.training.local_update import LocalJob, LocalPlan, local_update
 
 __all__ = [
     "Frozen",
-    "Job",
+    "LocalJob",
     "LocalPlan",
     "Memory",
     "ScaffoldCorrection",

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from fedtct.kernels import fastest_convolutions
 from fedtct.models import Network, NetworkSpec, Weights
-from fedtct.training.local_update import Job, batch, batch_loss, draw_epochs, local_update
+from fedtct.training.local_update import LocalJob, batch, batch_loss, draw_epochs, local_update
 from fedtct.training.slices import streams_for
 
 WARM_UP_STEPS = 3
@@ -44,7 +44,7 @@ class GraphTrainer:
         self.losses: list[Loss] | None = None  # ways to compute the loss in a graph, the best first
 
     @torch.enable_grad()
-    def train(self, jobs: list[Job]) -> list[Weights]:
+    def train(self, jobs: list[LocalJob]) -> list[Weights]:
         """The weights each job ends with."""
         if self.losses is None:
             steps = sum(job.plan.steps(len(job.y)) for job in jobs)
@@ -66,7 +66,7 @@ class GraphTrainer:
         self.silos = {}
         torch.cuda.empty_cache()
 
-    def _side_by_side(self, jobs: list[Job], loss: Loss) -> list[Weights]:
+    def _side_by_side(self, jobs: list[LocalJob], loss: Loss) -> list[Weights]:
         known = [job.index in self.silos and self.silos[job.index].fits(job) for job in jobs]
         if not all(known):
             streams = streams_for([len(job.y) for job in jobs], jobs[0].x.device)
@@ -104,7 +104,7 @@ def _runs(sizes: list[int]) -> list[_Run]:
 class _GraphedSilo:
     """One silo's network, what its steps read, and the captured steps: a graph for each run of an epoch's batches."""
 
-    def __init__(self, network: Network, job: Job, loss: Loss, stream: torch.cuda.Stream) -> None:
+    def __init__(self, network: Network, job: LocalJob, loss: Loss, stream: torch.cuda.Stream) -> None:
         self.network, self.plan, self.x, self.y = network, job.plan, job.x, job.y
         self.loss, self.stream = loss, stream
         self.draws = torch.Generator(network.device)  # its own: the others draw at the same time
@@ -122,11 +122,11 @@ class _GraphedSilo:
         self.begin(job)
         self.graphs = {run: self._capture(job, run) for run in sorted(set(self.runs))}
 
-    def fits(self, job: Job) -> bool:
+    def fits(self, job: LocalJob) -> bool:
         same_memory = (job.correction is None) == (self.correction is None)
         return job.plan == self.plan and job.x is self.x and job.y is self.y and same_memory
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: LocalJob) -> None:
         """Bring a round's weights, order and corrections to where the graphs read them."""
         self.network.load(job.start)
         self.network.set_training(self.plan.trainable)
@@ -149,7 +149,7 @@ class _GraphedSilo:
                     self.graphs[run].replay()
                 yield run.steps
 
-    def _capture(self, job: Job, run: _Run) -> torch.cuda.CUDAGraph:
+    def _capture(self, job: LocalJob, run: _Run) -> torch.cuda.CUDAGraph:
         graph, window = torch.cuda.CUDAGraph(), self.windows[run.size]
         torch.cuda.synchronize()
         with _drawing_from(self.draws), fastest_convolutions():  # which graphs keep
@@ -162,7 +162,7 @@ class _GraphedSilo:
                     self._step(job, window)
         return graph
 
-    def _step(self, job: Job, window: Tensor) -> None:
+    def _step(self, job: LocalJob, window: Tensor) -> None:
         places = (self.place + window) % len(self.order)
         changes = None if self.changes is None else self.changes[places]
         parameters: list[Tensor] = [p for p in self.network.module.parameters() if p.requires_grad]

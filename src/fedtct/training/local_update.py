@@ -62,7 +62,7 @@ class LocalPlan:
 
 
 @dataclass(frozen=True)
-class Job:
+class LocalJob:
     """One silo's training in a round: its data, where it starts, and how it goes on."""
 
     index: int  # of the silo
@@ -92,7 +92,7 @@ def draw_epochs(samples: int, plan: LocalPlan, seed: int) -> list[Epoch]:
     return epochs
 
 
-def batch(job: Job, indices: Tensor, changes: Tensor | None) -> tuple[Tensor, Tensor]:
+def batch(job: LocalJob, indices: Tensor, changes: Tensor | None) -> tuple[Tensor, Tensor]:
     """These of a job's samples, augmented, and their labels."""
     images = job.x[indices]
     augmentation = AUGMENTATIONS[job.plan.augment]
@@ -106,7 +106,7 @@ def batch_loss(network: Network, x: Tensor, y: Tensor) -> Tensor:
     return loss(network(x), y)
 
 
-def local_update(network: Network, job: Job) -> Weights:
+def local_update(network: Network, job: LocalJob) -> Weights:
     """Do a job with ``network``, step by step; the weights it ends with."""
     plan, device = job.plan, network.device
     network.load(job.start)
