@@ -120,3 +120,29 @@ def _agree_on_numbers(told: Sequence[Description]) -> Regression:
     if m2 <= n * (1e-12 * mean) ** 2:
         raise FedtctError(f"the target is {mean:g} for every sample: there is nothing to learn")
     return Regression(mean, math.sqrt(m2 / n))
+
+
+def warn_of_idle_outputs(outputs: int, told: Sequence[Description]) -> None:
+    """Say which outputs of a module no silo has labels for, where nobody said that there are so many classes."""
+    labels = [silo[LABELS] for silo in told if LABELS in silo]
+    nobodys = sorted(set(range(outputs)) - set(torch.cat(labels).tolist())) if labels else []
+    if nobodys:
+        warnings.warn(
+            f"the model has {outputs} outputs, but no silo has labels {listing(nobodys)}: give it fewer "
+            f"outputs, or num_classes={outputs} if there are such classes",
+            stacklevel=2,
+        )
+
+
+def check_classes(asked: int | None, task: Task, outputs: int) -> None:
+    """Refuse a number of classes that silos' data contradicts."""
+    if asked in (None, outputs):
+        return
+    found = f"silos name {outputs} classes, and those are all there are"
+    advice = "if there are more, give labels from 0 instead of names"
+    if isinstance(task, Regression):
+        found = "silos hold real numbers, and those are a regression's"
+        advice = (
+            "if they are classes, give them as whole numbers (in Python y.astype(int); for files task = classification)"
+        )
+    raise FedtctError(f"num_classes is {asked}, but {found}: leave num_classes out; {advice}")

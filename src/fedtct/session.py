@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from fedtct.agreement import Agreement, agree, misfit
+from fedtct.answers import check_classes, warn_of_idle_outputs
 from fedtct.data.samples import as_samples, from_dataset
 from fedtct.errors import FedtctError, listing
 from fedtct.federation import Federation, LocalFederation, Replies
@@ -77,16 +78,12 @@ class Session:
         if isinstance(model, nn.Module):
             num_classes = _outputs(model, head, num_classes)
         if pooled:
-            if not isinstance(federation, LocalFederation):
-                raise FedtctError("Centralized needs all data in one process: give it silos, not a federation")
-            apart = federation.ask("describe", {}).messages  # put together, it could not be said who differs
-            agree(apart, num_classes, names=federation.names())
-            federation = federation.pooled()
+            federation = _pooled(federation, num_classes)
         journal = journal or Journal()
         told = _described(federation, num_classes, private)
         agreed = _agree(federation, journal, told, num_classes, private)
         if not isinstance(model, nn.Module):  # a head that does not fit is refused with its name, below
-            _check_classes(num_classes, agreed)
+            check_classes(num_classes, agreed.task, agreed.outputs)
         if not isinstance(model, str | nn.Module):
             model = build_own(model, agreed.inputs.shape, agreed.outputs, seed)
         stem = stem_of(state) if state else "small"
@@ -101,7 +98,7 @@ class Session:
         if agreed.inputs.dtype != torch.int64:  # which tokens there are, only silos know: they try the model themselves
             try_model(network, agreed.outputs, agreed.inputs.examples(2))
         if guessed:
-            _warn_of_idle_outputs(agreed, told)
+            warn_of_idle_outputs(agreed.outputs, told.messages)
         session = cls(federation, spec, network, journal, None, agreed, private, _all_learnt(told))
         session.test = session.check_test(test)
         return session
@@ -131,6 +128,14 @@ class Session:
         return Test(x.to(self.network.device), y.to(self.network.device))
 
 
+def _pooled(federation: Federation, num_classes: int | None) -> LocalFederation:
+    """All data in one place; checked before, as it could not be said then who differs."""
+    if not isinstance(federation, LocalFederation):
+        raise FedtctError("Centralized needs all data in one process: give it silos, not a federation")
+    agree(federation.ask("describe", {}).messages, num_classes, names=federation.names())
+    return federation.pooled()
+
+
 def _outputs(model: nn.Module, head: str | None, num_classes: int | None) -> int:
     """How many outputs a module has; refused if another number of classes was asked for."""
     outputs = head_size(model, head)
@@ -140,32 +145,6 @@ def _outputs(model: nn.Module, head: str | None, num_classes: int | None) -> int
             f"num_classes is {num_classes}, but the model's head '{name}' has {outputs} outputs{other_heads(model)}"
         )
     return outputs
-
-
-def _warn_of_idle_outputs(agreed: Agreement, told: Replies) -> None:
-    """Say which outputs of a module no silo has labels for, where nobody said that there are so many classes."""
-    labels = [silo["labels"] for silo in told.messages if "labels" in silo]
-    nobodys = sorted(set(range(agreed.outputs)) - set(torch.cat(labels).tolist())) if labels else []
-    if nobodys:
-        warnings.warn(
-            f"the model has {agreed.outputs} outputs, but no silo has labels {listing(nobodys)}: give it fewer "
-            f"outputs, or num_classes={agreed.outputs} if there are such classes",
-            stacklevel=2,
-        )
-
-
-def _check_classes(asked: int | None, agreed: Agreement) -> None:
-    """Refuse a number of classes that silos' data contradicts."""
-    if asked in (None, agreed.outputs):
-        return
-    found = f"silos name {agreed.outputs} classes, and those are all there are"
-    advice = "if there are more, give labels from 0 instead of names"
-    if isinstance(agreed.task, Regression):
-        found = "silos hold real numbers, and those are a regression's"
-        advice = (
-            "if they are classes, give them as whole numbers (in Python y.astype(int); for files task = classification)"
-        )
-    raise FedtctError(f"num_classes is {asked}, but {found}: leave num_classes out; {advice}")
 
 
 def _described(federation: Federation, num_classes: int | None, private: bool) -> Replies:
