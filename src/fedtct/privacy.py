@@ -50,8 +50,11 @@ def mu_of(epsilon: float, delta: float) -> float:
 
 
 def epsilon_of(mu: float, delta: float) -> float:
-    """The ε that releases with this μ come to."""
-    return _root(lambda epsilon: delta - gaussian_delta(epsilon, mu), 0.0, 2 * LARGEST_EPSILON) if mu else 0.0
+    """The ε that releases with this μ come to; infinite if it is far beyond any that may be promised."""
+    most = 2 * LARGEST_EPSILON
+    if gaussian_delta(most, mu) > delta:
+        return math.inf
+    return _root(lambda epsilon: delta - gaussian_delta(epsilon, mu), 0.0, most) if mu else 0.0
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:

@@ -20,7 +20,8 @@ from fedtct.tangent import TangentFeatures, check_head
 class TCT:
     """A network learns features across silos; a linear model on its tangent features then classifies.
 
-    The second problem is convex, and so indifferent to how silos' data differ. Defaults are the paper's.
+    The second problem is convex, and so indifferent to how silos' data differ. Rounds, features and local steps are
+    the paper's by default; stage 2's step size is the largest that is safe, where the paper has 5e-5.
 
     - ``model``: a registered name, an nn.Module, or a function that makes one
     - ``stage1``: how the network is trained, FedAvg or any other federated method

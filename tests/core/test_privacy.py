@@ -48,6 +48,7 @@ def test_what_is_spent_is_what_was_budgeted_and_releases_add_up(epsilon, delta, 
     assert privacy.spent_epsilon(noise, releases, delta) == pytest.approx(epsilon, rel=1e-6)
     assert privacy.spent_epsilon(noise, 0, delta) == 0
     assert privacy.spent_epsilon(noise, 2 * releases, delta) > epsilon
+    assert privacy.spent_epsilon(noise / 1e5, releases, delta) == math.inf
     assert noise == pytest.approx(math.sqrt(releases) * privacy.noise_multiplier(epsilon, delta, 1), rel=1e-9)
 
 
