@@ -228,3 +228,23 @@ def test_pixels_come_in_the_precision_of_the_weights(dtype):
     assert found.dtype == dtype
     torch.testing.assert_close(found.double(), exact, rtol=0, atol=16 * torch.finfo(dtype).eps)
     assert torch.equal(plain_module(network)(x), network(x))
+
+
+@pytest.mark.parametrize("first", ["frozen", "none", "in place"])
+def test_group_norm_of_what_needs_no_gradient_does_not_end_the_process(first):
+    torch.manual_seed(0)
+    start = {"frozen": nn.Conv2d(3, 4, 3).requires_grad_(False), "none": nn.Identity(), "in place": nn.ReLU(True)}
+    width = 4 if first == "frozen" else 3
+    norm, conv = nn.GroupNorm(1, width), nn.Conv2d(width, 4, 3)
+    model = nn.Sequential(start[first], norm, conv, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2))
+    spec = NetworkSpec(model, InputSpec(SHAPE, torch.float32), 2)
+    gradients = []
+    for channels_last in (False, True):
+        network = spec.build(channels_last=channels_last)
+        assert network.channels_last is channels_last
+        network(samples()).square().sum().backward()
+        gradients.append(torch.cat([g.reshape(-1) for g in network.views(network.gradient)]))
+    assert gradients[0].norm() > 0
+    torch.testing.assert_close(*gradients)
+    silos = [Silo(samples(8), torch.arange(8) % 2), Silo(samples(6), torch.arange(6) % 2)]
+    assert tct(model, Ridge(d=10), stage1=FedAvg(rounds=1)).fit(silos).history[-1].train_accuracy is not None

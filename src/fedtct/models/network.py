@@ -58,6 +58,9 @@ class Network:
         dtypes = {p.dtype for p in tensors}
         self.precision = precision
         self.channels_last = channels_last and any(len(shape) == 4 for shape in self.shapes)
+        # In torch, the gradient of a GroupNorm on a processor ends the process if images lie so and need no gradient.
+        normed = any(isinstance(part, nn.GroupNorm) for part in self.module.modules())
+        self._follows_inputs = self.channels_last and self.device.type == "cpu" and normed
         self._frozen = [p for p in tensors if not p.requires_grad]  # by whoever made the module
         self.parameters = self.to_memory(_flatten(tensors, self.device))
         self.gradient = torch.zeros_like(self.parameters)
@@ -76,6 +79,8 @@ class Network:
     def __call__(self, x: Tensor) -> Tensor:
         """Logits of raw samples."""
         x = self.prepare(x)
+        if self._follows_inputs and torch.is_grad_enabled() and not x.requires_grad:
+            x = x.detach().requires_grad_()
         if self.copies_inputs:
             x = x.clone()
         if self.precision is None:
