@@ -8,6 +8,7 @@ from typing import Any
 
 LARGEST_WHOLE = 2**63 - 1  # of int64: what torch and messages hold
 LARGEST_NUMBER = 3.4e38  # about that of float32, which networks compute in
+ALIKE = 0.65  # words that may be meant for one another: epochs for local_epochs, but not colour for holdout
 
 
 class FedtctError(ValueError):
@@ -77,7 +78,7 @@ def check_known(name: str, known: Iterable[str], where: str) -> None:
     """Refuse a setting that does not exist, and say which one was probably meant."""
     known = list(known)
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+        close = difflib.get_close_matches(name, known, n=1, cutoff=ALIKE)
         hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}"
         raise FedtctError(f"{where} has an unknown setting '{name}': {hint}")
 

@@ -77,6 +77,7 @@ class Row(Rated):
     test_rmse: float | None = None
     holdout_rmse: float | None = None
     rated_by: tuple[str, ...] = ()
+    holdout_loss: float | None = None
 
     @property
     def diverged(self) -> bool:
@@ -100,7 +101,7 @@ class Row(Rated):
         numbers = isinstance(task, Regression)
         kind = "r2" if numbers else "accuracy"
         values: dict[str, Any] = {f"{name}_{kind}": getattr(score, kind) for name, score in there.items()}
-        values |= {f"{name}_loss": score.mean_loss for name, score in there.items() if name != "holdout"}
+        values |= {f"{name}_loss": score.mean_loss for name, score in there.items()}
         if numbers:
             values |= {f"{name}_rmse": score.rmse for name, score in there.items()}
         if own and replies and replies.cost.silos:  # data in one place is no silo's

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fedtct.cli import main
+from fedtct.cli import deploy, main
 from fedtct.deploy import check, processes
 from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.keys import make_keys
@@ -25,7 +25,7 @@ find = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *rest: None if name == "flwr" else find(name, *rest)
 sys.modules["flwr"] = None
 import fedtct
-from fedtct.cli import main
+from fedtct.cli import deploy, main
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -190,8 +190,14 @@ def test_a_command_that_is_told_to_end_stops_its_run_and_says_how_to_go_on(
     request.addfinalizer(lambda: signal.signal(number, before))
     submitted = []
     monkeypatch.setattr(processes, "submit", lambda server, app, settings: submitted.append(settings) or [])
-    monkeypatch.setattr(processes, "follow", lambda *words: os.kill(os.getpid(), number))
     app, run = make_app(tmp_path / "an app"), tmp_path / "a run"
+
+    def begun_and_ended(*rest):
+        run.mkdir()
+        (run / "config.toml").touch()
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(processes, "follow", begun_and_ended)
     for file in (app / "start.pt", tmp_path / "test.npz"):
         file.touch()
     settings = f"rounds = [1, 1]\ninit_weights = 'start.pt'\n[server]\ntest = '{tmp_path / 'test.npz'}'\n"
@@ -208,6 +214,34 @@ def test_what_the_server_refuses_is_bad_input_and_a_crash_is_none(last, code, tm
     app, run = make_app(tmp_path / "app"), tmp_path / "run"
     assert main(["deploy", "run", str(app), "--server", str(tmp_path), "--out", str(run)]) == code
     assert capsys.readouterr().err == f"{last}\n"
+
+
+def test_ctrl_c_before_the_server_began_does_not_advise_to_go_on(tmp_path, monkeypatch, capsys):
+    def interrupted(*rest):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(processes, "submit", lambda server, app, settings: [])
+    monkeypatch.setattr(processes, "follow", interrupted)
+    app, run = make_app(tmp_path / "app"), tmp_path / "run"
+    assert main(["deploy", "run", str(app), "--server", str(tmp_path), "--out", str(run)]) == 130
+    assert capsys.readouterr().err == "fedtct: stopped; nothing was begun: type the same command again\n"
+
+
+def test_a_silo_is_not_started_twice(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(deploy, "ENDS_SECONDS", 0.0)
+    (tmp_path / "silo.toml").write_text('name = "north"\ndata = "x.npz"')
+    home = tmp_path / "flwr"
+    home.mkdir()
+    (home / "running").write_text("4711")
+    code = "import pathlib, sys; from fedtct.runs.lock import hold; hold(pathlib.Path(sys.argv[1])); print(flush=True)"
+    command = [sys.executable, "-c", f"{code}; input()", str(home)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        other.stdout.readline()
+        assert main(["deploy", "silo", str(tmp_path / "silo.toml")]) == 2
+        assert "fedtct: north is running already (process 4711): end that first" in capsys.readouterr().err
+        other.stdin.close()
+    assert main(["deploy", "silo", str(tmp_path / "silo.toml")]) == 2
+    assert "x.npz" in capsys.readouterr().err  # it is let go on, and there is no such file
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process outlives one that is killed")

@@ -53,6 +53,16 @@ def test_it_is_not_the_best_on_test_data_that_the_page_begins_with(choice: Path)
     assert "50.0 %, against 50.0 % for FedAvg (lr 0.3)" in text
 
 
+def test_of_equals_the_loss_decides_and_the_page_says_so(choice: Path) -> None:
+    file = choice / "choice.json"
+    before = file.read_text()
+    ratings, losses = {"lr-1e-09": 0.5, "lr-0.3": 0.5}, {"lr-1e-09": 0.3, "lr-0.3": 0.2}
+    file.write_text(json.dumps({"best": "lr-0.3", "holdout_accuracy": ratings, "holdout_loss": losses}))
+    text = headline(choice)
+    file.write_text(before)
+    assert "was chosen, of equals the one with the smallest loss, by accuracy" in text
+
+
 def test_beside_other_methods_a_choice_is_one_sentence_more(choice: Path, run_with: Callable[..., RunFolder]) -> None:
     other = run_with(choice / "lr-0.3", "other", method="fedprox")
     text = headline(choice, other.path)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedtct import FedtctError
-from fedtct.runs.choose import candidates, choose
+from fedtct.runs.choose import candidates, choose, read_choice
 from fedtct.runs.compare import comparison, share_rounds, table, write_comparison
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
@@ -118,6 +118,20 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     with pytest.raises(FedtctError, match="exists: choose another"):
         Plan("compare", {"a": small()}).execute(tmp_path)
+
+
+def test_of_equals_the_one_with_the_smallest_loss_is_chosen(tmp_path: Path) -> None:
+    """Where one class is rare all have the same accuracy: any order of candidates gives the same choice."""
+    config = small(holdout=0.3, rounds=1, local_epochs=1)
+    for place, rates in enumerate(([1e-6, 1e-5], [1e-5, 1e-6])):
+        best, runs, accuracies = choose(candidates(config, "lr", rates), tmp_path / f"{place}")
+        assert len(set(accuracies.values())) == 1
+        losses = {name: run.history[-1].holdout_loss for name, run in runs.items()}
+        assert losses["lr-1e-05"] < losses["lr-1e-06"]
+        assert best.path.name == "lr-1e-05"
+        assert read_choice(tmp_path / f"{place}").by_loss()
+        record = json.loads((tmp_path / f"{place}" / "choice.json").read_text())
+        assert record["holdout_loss"] == losses
 
 
 def test_a_choice_is_made_by_held_out_samples_alone(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ NewFolder = Annotated[Path, typer.Argument(help="the folder to make", metavar="D
 Server = Annotated[Path, typer.Option(help="the server's folder, from deploy keys", metavar="DIR")]
 SiloFile = Annotated[Path, typer.Argument(help="the silo's silo.toml", metavar="FILE")]
 AGAIN_SECONDS = 10.0
+ENDS_SECONDS = 10.0  # for a silo that was just told to end
 
 
 deploy.callback()(need_flower)
@@ -114,9 +115,12 @@ def silo(file: SiloFile) -> None:
     """
     from fedtct.deploy import processes
     from fedtct.deploy.cache import drop_old_runs
+    from fedtct.deploy.running import process_of
     from fedtct.deploy.silo_config import SiloConfig
 
     config = SiloConfig.read(file)
+    if process := process_of(config.folder / "flwr", ENDS_SECONDS):  # Flower lets nobody in twice
+        raise FedtctError(f"{config.name} is running already (process {process}): end that first, or leave it running")
     config.load()  # better an error here than at the server
     drop_old_runs(config.path(config.cache))
     while True:
@@ -184,7 +188,7 @@ def run(
     command = processes.submit(server, app, {"resume" if resume else "out": str(folder.absolute())} | beside)
     screen = Screen()
     again = resuming(shlex.join(["fedtct", "deploy", "run", str(app), "--server", str(server)]), folder)
-    with stoppable(screen, None, again), processes.as_ctrl_c(), screen:
+    with stoppable(screen, folder, again), processes.as_ctrl_c(), screen:
         screen.wait("waiting for the server and its silos")
         watcher = screen.watch(config.method)
         code = processes.follow(command, server / "flwr", screen.say, watcher)

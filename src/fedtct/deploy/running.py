@@ -27,12 +27,12 @@ class Entrance(logging.Handler):
                 (self.home / PROCESS).write_text(str(os.getppid()))  # the command that one ends to end it all
 
 
-def process_of(home: Path) -> str:
-    """The number of the process that runs the silo; empty if none does."""
+def process_of(home: Path, patience: float = 0.0) -> str:
+    """The number of the process that runs the silo; empty if none does, or it ends within so many seconds."""
     if not (home / PROCESS).is_file():
         return ""
     try:
-        hold(home)
+        hold(home, patience)
     except FedtctError:
         return (home / PROCESS).read_text()
     release(home)

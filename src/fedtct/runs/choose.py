@@ -15,10 +15,11 @@ from fedtct.runs.execute import Look, prepare
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.places import resuming
 from fedtct.runs.plan import COMMANDS, PLAN, Plan, Watch
-from fedtct.runs.summary import Summary
+from fedtct.runs.summary import Summary, final_row
 
 CHOICE = "choice.json"
 MEASURES = ("holdout_accuracy", "holdout_r2")  # of classes, and of a regression
+LOSS = "holdout_loss"
 
 
 class Choice(NamedTuple):
@@ -44,8 +45,9 @@ def candidates(config: RunConfig, name: str, values: Sequence[Any]) -> Plan:
 def choose(
     plan: Plan, folder: str | Path, *, resume: bool = False, watch: Watch | None = None, look: Look | None = None
 ) -> Choice:
-    """Run all candidates; the first of those with the highest final accuracy, or R², on held-out samples wins.
+    """Run all candidates; the one with the highest final accuracy, or R², on held-out samples wins.
 
+    Of equals, which rare classes make frequent, it is the one with the smallest loss there, or else the first.
     ``choice.json`` in the folder tells which run that is.
     """
     first = next(iter(plan.runs.values()))  # all have the same data
@@ -56,9 +58,10 @@ def choose(
     rated = {name: rating for name, rating in ratings.items() if rating is not None}
     if not rated:
         raise FedtctError(f"none of {', '.join(ratings)} can be chosen: every run diverged. They are in {folder}")
-    best = max(rated, key=lambda name: rated[name])
+    losses = {name: _loss(run) for name, run in runs.items()}
+    best = max(rated, key=lambda name: (rated[name], -(math.inf if (loss := losses[name]) is None else loss)))
     measure = MEASURES[Summary.of(runs[best]).regression]
-    file, record = Path(folder) / CHOICE, {"best": best, measure: ratings}
+    file, record = Path(folder) / CHOICE, {"best": best, measure: ratings, LOSS: losses}
     if not file.is_file() or read_json(file) != record:  # what was over before may lie where nothing can be written
         write_json(file, record)
     return Choice(runs[best], runs, ratings)
@@ -69,6 +72,13 @@ class Written(NamedTuple):
 
     best: str
     ratings: dict[str, float | None]
+    losses: dict[str, float | None]  # files of earlier versions have none
+
+    def by_loss(self) -> bool:
+        """Whether it was the loss that decided between equals."""
+        equals = [name for name, rating in self.ratings.items() if rating == self.ratings[self.best]]
+        losses = [self.losses.get(name) for name in equals]
+        return len(equals) > 1 and len(set(losses)) > 1
 
 
 def read_choice(folder: Path) -> Written | None:
@@ -80,8 +90,8 @@ def read_choice(folder: Path) -> Written | None:
     try:
         ratings = next(found[measure] for measure in MEASURES if measure in found)
         ratings[found["best"]]  # a KeyError if it is none of them
-        return Written(found["best"], ratings)
-    except (KeyError, TypeError, StopIteration) as error:
+        return Written(found["best"], ratings, dict(found.get(LOSS, {})))
+    except (KeyError, TypeError, ValueError, StopIteration) as error:
         raise FedtctError(f"{file} is damaged: it holds no choice") from error
 
 
@@ -101,3 +111,9 @@ def _rating(run: RunFolder) -> float | None:
     """On held-out samples; none if it is no number, which compares with nothing and would win by standing first."""
     rating = Summary.of(run).rating("holdout")
     return rating if rating is not None and math.isfinite(rating) else None
+
+
+def _loss(run: RunFolder) -> float | None:
+    """On held-out samples; none if it is no number."""
+    loss = final_row(run.history, run.config).holdout_loss
+    return loss if loss is not None and math.isfinite(loss) else None

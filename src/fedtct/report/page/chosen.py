@@ -14,10 +14,12 @@ class Chosen(NamedTuple):
     best: Method
     value: float | None
     others: Sequence[tuple[float | None, Method]]
+    by_loss: bool  # which decided between equals
 
     def told(self, rating: Rating) -> str:
         """A sentence about it."""
-        first = ", the first of equals" if any(value == self.value for value, _ in self.others) else ""
+        tie = any(value == self.value for value, _ in self.others)
+        first = ", of equals the one with the smallest loss" if self.by_loss else ", the first of equals" if tie else ""
         values = by_value((rating.text(value), method) for value, method in self.others)
         against = listed([f"{value} for {listed(labels)}" for value, labels in values.items()])
         by = f"by {rating.name} on what silos hold out: {rating.text(self.value)}, against {against}"
@@ -37,5 +39,5 @@ def choices_in(task: Task) -> list[Chosen]:
         if choice and all(folder / name in methods for name in choice.ratings):
             rated = {name: (value, methods[folder / name]) for name, value in choice.ratings.items()}
             value, best = rated.pop(choice.best)
-            found.append(Chosen(best, value, [*rated.values()]))
+            found.append(Chosen(best, value, [*rated.values()], choice.by_loss()))
     return found
