@@ -120,7 +120,7 @@ def check_private(told: Description) -> None:
     """Refuse samples that differential privacy does not cover."""
     if told["kind"] == "table" or told["answers"] != LABELS:
         raise FedtctError(
-            f"differential privacy needs arrays with labels from 0 (images as .npz files, any in Python), not "
+            f"differential privacy needs arrays with labels from 0 (in .npz files or in Python), not "
             f"{told['kind']} samples with {told['answers']}: how to read those would depend on what silos hold"
         )
 
