@@ -37,6 +37,11 @@ def listing(names: Iterable[object], most: int | None = 12) -> str:
     return between.join(texts[:most]) + (f" and {rest} more" if rest else "")
 
 
+def quoted(names: Iterable[object]) -> str:
+    """Names one after another, each in quotes."""
+    return listing(f"'{name}'" for name in names)
+
+
 def plain(value: Any) -> Any:
     """A number of numpy's as the Python number it is: JSON has no others, and torch takes none as a seed."""
     import numpy as np  # a help screen comes without it

@@ -21,28 +21,31 @@ def predict(
     where: Model,
     file: Input,
     out: Annotated[Path | None, typer.Option(help="the new file [stdout]", metavar="FILE")] = None,
+    keep: Annotated[str, typer.Option(help="of a table: columns to put in front, such as id", metavar="COLUMNS")] = "",
     own: Own = "",
     device: Device = "auto",
 ) -> None:
     """Write labels and probabilities as CSV, a row a sample; of images with their files.
 
     \b
-    fedtct predict runs/a --input patients.csv --out diagnoses.csv
+    fedtct predict runs/a --input patients.csv --out diagnoses.csv --keep id
     """
     with Screen() as screen:
         screen.wait("reading the model")
         from fedtct.files import write_text
         from fedtct.runs.places import free_file
-        from fedtct.runs.predictions import named_by_file, prediction_table
+        from fedtct.runs.predictions import prediction_table, row_names
         from fedtct.runs.saved import CALIBRATION, Saved
         from fedtct.tasks import Regression
 
         path = free_file(out) if out else None
         saved = Saved.load(where, own, device)
         screen.wait(f"reading {file}")
-        x = saved.inputs(file)
+        columns = [name.strip() for name in keep.split(",")] if keep else []
+        x = saved.inputs(file, columns)
+        names = row_names(x, file, columns)
         saved.model.on_batch = screen.count("predicting")
-        text = named_by_file(prediction_table(saved.model, x, str(file)), file).to_csv(index=False)
+        text = names.join(prediction_table(saved.model, x, str(file)), how="right").to_csv(index=False)
     if path:
         write_text(path, text)
     else:

@@ -169,10 +169,12 @@ def print_evaluation(found: Evaluation, model: Classifier) -> None:
     _print(table)
     if not found.classes:
         return
-    each = _table("class", "samples", "found", "right when named")
+    each = _table("class", "samples", "found", "right when named", "AUC")
     for rating in found.classes:
         shares = (percent(None if share != share else share) for share in (rating.recall, rating.precision))
-        each.add_row(rating.name, f"{rating.samples:,}", *shares)
+        each.add_row(
+            rating.name, f"{rating.samples:,}", *shares, "-" if rating.auc != rating.auc else f"{rating.auc:.3f}"
+        )
     _print(each, f"probabilities are {CALIBRATION[model.calibrated]}")
 
 

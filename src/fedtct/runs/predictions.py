@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from fedtct.classifier import Classifier
 from fedtct.data.image_files import holds_images, image_files
 from fedtct.data.samples import as_samples, quantities
+from fedtct.data.tables import is_table
+from fedtct.errors import FedtctError, listing, quoted
 from fedtct.tasks import Regression
 
 if TYPE_CHECKING:
@@ -29,21 +34,32 @@ def prediction_table(model: Classifier, x: Any, whose: str = "x") -> pd.DataFram
     return pd.DataFrame({"label": labels} | named)
 
 
-def named_by_file(table: pd.DataFrame, source: Path) -> pd.DataFrame:
-    """Predictions of images with the file of each in front; of others, whose rows have their order, as they are."""
-    if holds_images(source):
+def row_names(x: Any, source: Path, keep: Sequence[str] = ()) -> pd.DataFrame:
+    """What tells samples apart, to stand before predictions: images' files, or the columns of a table to ``keep``."""
+    import pandas as pd
+
+    if holds_images(source) and not keep:
         folder = source if source.is_dir() else source.parent
-        table.insert(0, "file", [file.relative_to(folder).as_posix() for file in image_files(source)])
-    return table
+        return pd.DataFrame({"file": [file.relative_to(folder).as_posix() for file in image_files(source)]})
+    if keep and not is_table(x):
+        raise FedtctError(f"{source} is no table, and has no columns to keep")
+    if lacking := [name for name in keep if name not in x.columns]:
+        raise FedtctError(f"{source} has no column {quoted(lacking)} to keep. It has {listing(x.columns)}")
+    return x[list(keep)].reset_index(drop=True) if keep else pd.DataFrame()
 
 
 class ClassRating(NamedTuple):
-    """One class: how many samples have it, which share of them is found, and which share of those called so are."""
+    """One class: how many samples have it, which share of them is found, and which share of those called so are.
+
+    ``auc`` is how often one of them has a higher probability of it than a sample of another class: whatever is named,
+    and so where a class is so rare that it never is.
+    """
 
     name: str
     samples: int
     recall: float
     precision: float
+    auc: float
 
 
 class Evaluation(NamedTuple):
@@ -65,14 +81,13 @@ def evaluate(model: Classifier, x: Any, y: Any, whose: str = "the input") -> Eva
         error = (model.spec.task.decode(scores) - torch.as_tensor(y).double()).abs().mean()
         figures = {"r2": found.r2, "rmse": found.rmse, "mae": float(error)}
         return Evaluation(len(truth), figures, [])
+    probabilities = model.probabilities(scores)
+    likelihood = probabilities[torch.arange(len(truth)), truth].clamp_min(1e-15)
     predicted = scores.argmax(1)
-    likelihood = model.probabilities(scores)[torch.arange(len(truth)), truth].clamp_min(1e-15)
-    ratings = []
-    for label, name in enumerate(model.classes.tolist()):
-        here, called = truth == label, predicted == label
-        right = int((here & called).sum())
-        share = [right / int(part.sum()) if int(part.sum()) else float("nan") for part in (here, called)]
-        ratings.append(ClassRating(str(name), int(here.sum()), *share))
+    ratings = [
+        _class_rating(str(name), truth == label, predicted == label, probabilities[:, label])
+        for label, name in enumerate(model.classes.tolist())
+    ]
     recalls = [rating.recall for rating in ratings if rating.samples]
     figures = {
         "accuracy": found.accuracy,
@@ -80,3 +95,12 @@ def evaluate(model: Classifier, x: Any, y: Any, whose: str = "the input") -> Eva
         "log_loss": abs(float(likelihood.log().mean())),  # no minus before a zero
     }
     return Evaluation(len(truth), figures, ratings)
+
+
+def _class_rating(name: str, here: Tensor, called: Tensor, probability: Tensor) -> ClassRating:
+    from sklearn.metrics import roc_auc_score
+
+    right, samples = int((here & called).sum()), int(here.sum())
+    recall, precision = (right / count if count else math.nan for count in (samples, int(called.sum())))
+    auc = float(roc_auc_score(here, probability)) if 0 < samples < len(here) else math.nan
+    return ClassRating(name, samples, recall, precision, auc)

@@ -1,0 +1,75 @@
+"""fedtct predict and evaluate on a table with a rare class: who is who, and what accuracy does not tell."""
+
+import itertools
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedtct.cli import main
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two silos, one in twenty ill, and more patients, whose numbers begin with zeros."""
+    folder, draws = tmp_path_factory.mktemp("rare"), np.random.default_rng(0)
+    (folder / "silos").mkdir()
+    for name in ("silos/north", "silos/south", "more"):
+        ill = draws.random(200) < 0.05
+        table = {
+            "id": [f"{place:05d}" for place in range(200)],
+            "age": draws.normal(50 + 15 * ill, 10).round(1),
+            "ward": draws.choice(["a", "b"], 200),
+            "state": np.where(ill, "ill", "well"),
+        }
+        pd.DataFrame(table).to_csv(folder / f"{name}.csv", index=False)
+    words = f"--data {folder}/silos --target state --ignore id --rounds 2 --d 8 --out {folder}/run".split()
+    assert main(["run", *words]) == 0
+    return folder
+
+
+def predictions(folder, capsys, *words):
+    capsys.readouterr()
+    assert main(["predict", str(folder / "run"), "--input", str(folder / "more.csv"), *words]) == 0
+    out = capsys.readouterr().out.splitlines()
+    return [line.split(",") for line in out]
+
+
+def test_kept_columns_stand_before_predictions_as_they_are_written(folder, capsys):
+    plain, kept = predictions(folder, capsys), predictions(folder, capsys, "--keep", "id, age")
+    assert kept[0] == ["id", "age", *plain[0]]
+    assert [row[2:] for row in kept] == plain
+    assert [row[0] for row in kept[1:]] == [f"{place:05d}" for place in range(200)]
+    assert [float(row[1]) for row in kept[1:]] == pd.read_csv(folder / "more.csv")["age"].tolist()
+
+
+def test_columns_to_keep_that_are_not_there_are_refused(folder, capsys):
+    assert main(["predict", str(folder / "run"), "--input", str(folder / "more.csv"), "--keep", "id,name,bed"]) == 2
+    assert "more.csv has no column 'name', 'bed' to keep. It has id, age, ward, state" in capsys.readouterr().err
+    np.savez(folder / "x.npz", x=np.zeros((2, 1, 2)))
+    assert main(["predict", str(folder / "run"), "--input", str(folder / "x.npz"), "--keep", "id"]) == 2
+    assert "x.npz is no table, and has no columns to keep" in capsys.readouterr().err
+
+
+def test_the_auc_is_the_share_of_pairs_that_are_in_order(folder, capsys):
+    (_, *rows), truth = predictions(folder, capsys), pd.read_csv(folder / "more.csv")["state"]
+    of_ill = np.array([float(row[1]) for row in rows])
+    pairs = itertools.product(of_ill[truth == "ill"], of_ill[truth == "well"])
+    expected = np.mean([(one > other) + 0.5 * (one == other) for one, other in pairs])
+    capsys.readouterr()
+    words = ["evaluate", str(folder / "run"), "--input", str(folder / "more.csv")]
+    assert main([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["classes"]
+    assert found["ill"]["auc"] == pytest.approx(expected, abs=1e-5)
+    assert 0.5 < expected < 1
+    assert main(words) == 0
+    assert f"{found['well']['auc']:.3f}" in capsys.readouterr().out
+
+
+def test_without_a_sample_of_the_class_there_is_no_auc(folder, capsys):
+    table = pd.read_csv(folder / "more.csv")
+    table[table["state"] == "well"].to_csv(folder / "well.csv", index=False)
+    assert main(["evaluate", str(folder / "run"), "--input", str(folder / "well.csv")]) == 0
+    (line,) = (line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["ill"])
+    assert line[-1] == "-"
