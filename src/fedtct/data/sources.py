@@ -71,7 +71,8 @@ def read_samples(
         x, files = read_images(path, image_size)
         if loose := [file for file in files if file.parent == path]:
             raise FedtctError(f"{loose[0]} has no class: put it into a folder called like its class, in {path}")
-        return x, _numbers_or_names([file.parent.name for file in files], task, f"{path}: the class")
+        classes = [file.relative_to(path).parts[0].strip() for file in files]  # whatever folders lie deeper
+        return x, _numbers_or_names(classes, task, f"{path}: the class")
     if path.suffix.lower() in TABLES:
         return _read_rows(path, target, task, texts, ignore, only)
     x, y = load_npz(path, "x", "y")
