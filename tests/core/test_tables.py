@@ -161,6 +161,17 @@ def test_a_table_in_which_no_column_varies_is_refused_before_any_work(numbers, t
     assert set(asked) == {"describe"}
 
 
+def test_columns_that_do_not_vary_are_told_of_at_once(recwarn):
+    varied = pd.DataFrame({"age": [1.0, 2.0], "site": ["a", "a"], "sometimes": [1, None]})
+    still = varied.assign(const=7.0, word="same", empty=np.nan)
+    table_code([Silo(still, labels(2)), Silo(still.assign(site="b"), labels(2))])
+    (told,) = [str(w.message) for w in recwarn if "nothing can be learnt" in str(w.message)]
+    assert "nothing can be learnt from 'const', 'word', 'empty': " in told
+    recwarn.clear()
+    table_code([Silo(varied[["age"]], labels(2))])
+    assert not list(recwarn)
+
+
 def test_a_column_of_many_different_texts_is_refused():
     with pytest.raises(FedtctError, match="column 'id' has 600 different texts, more than 500"):
         FedAvg("linear").fit([(pd.DataFrame({"id": [f"p{i}" for i in range(600)]}), labels(600))])

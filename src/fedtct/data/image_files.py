@@ -1,14 +1,16 @@
 """Images in files, as pixels."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, listing
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
+LITTER = ("thumbs.db", "desktop.ini")  # that systems leave in folders
 LARGEST_SIDE = 10_000  # that images are scaled to: an image then takes 100 MB and more
 
 
@@ -17,17 +19,40 @@ def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]
     if max(size, default=0) > LARGEST_SIDE:
         raise FedtctError(f"image_size must be at most {LARGEST_SIDE},{LARGEST_SIDE}")
     files, pixels = image_files(folder), []
+    _warn_of_others(folder)
+    damaged: dict[Path, Exception] = {}
     for file in files:
         try:
             pixels.append(_read_image(file, size))
         except FedtctError:
             raise
         except Exception as error:  # PIL has many, some of them Python's own, for a damaged file
-            raise FedtctError(f"{file} cannot be read as an image", error) from error
+            damaged[file] = error.with_traceback(None)  # which would keep the images of all frames
+            continue
         if pixels[-1].shape != pixels[0].shape:
             todo = to_be_alike(pixels[-1].shape, pixels[0].shape)
             raise FedtctError(f"{file} has shape {pixels[-1].shape}, others {pixels[0].shape}: {todo}")
+    if damaged:
+        raise _of_damaged(folder, damaged)
     return np.stack(pixels), files
+
+
+def _of_damaged(folder: Path, errors: Mapping[Path, Exception]) -> FedtctError:
+    """What names all damaged images of a folder at once, and says what is wrong with the first."""
+    (file, first), *others = errors.items()
+    if not others:
+        return FedtctError(f"{file} cannot be read as an image", first)
+    names = listing(path.relative_to(folder).as_posix() for path in errors)
+    return FedtctError(f"{folder}: {names} cannot be read as images: mend or remove them. The first", first)
+
+
+def _warn_of_others(folder: Path) -> None:
+    """Say that files are left out: somebody may mean them as samples."""
+    others = [f for f in _visible(folder) if not _is_image(f) and f.name.lower() not in LITTER and f.is_file()]
+    if others:
+        count = "1 file is no image and is" if len(others) == 1 else f"{len(others)} files are no images and are"
+        example = others[0].relative_to(folder).as_posix()
+        warnings.warn(f"{folder}: {count} left out, such as {example}; {listing(IMAGES)} are read", stacklevel=3)
 
 
 def to_be_alike(*shapes: Sequence[int]) -> str:
@@ -38,17 +63,27 @@ def to_be_alike(*shapes: Sequence[int]) -> str:
 
 def holds_images(path: Path) -> bool:
     """Whether these are images: a folder of them, or a single one."""
-    return path.is_dir() or path.suffix.lower() in IMAGES
+    return path.is_dir() or _is_image(path)
 
 
 def image_files(folder: Path) -> list[Path]:
     """The images of a folder and of its folders, in order of their names; or a single one."""
     if not folder.is_dir():
         return [folder]
-    files = [file for file in sorted(folder.rglob("*")) if file.suffix.lower() in IMAGES and file.name[0] != "."]
-    if not files:
-        raise FedtctError(f"there are no images in {folder}: it needs a folder for each class")
+    if not (files := [file for file in _visible(folder) if _is_image(file)]):
+        kinds = listing(IMAGES)
+        raise FedtctError(f"there are no images ({kinds}) in {folder}: it needs a folder for each class")
     return files
+
+
+def _visible(folder: Path) -> list[Path]:
+    """What is in a folder and in its folders, in order of names; not what is hidden, as copies and thumbnails are."""
+    found = sorted(folder.rglob("*")) if folder.is_dir() else []
+    return [path for path in found if not any(part[0] == "." for part in path.relative_to(folder).parts)]
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in IMAGES
 
 
 def _read_image(file: Path, size: Sequence[int]) -> Any:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fedtct.data.tables import LARGEST, as_table, is_table
+from fedtct.data.texts import all_composed
 from fedtct.errors import FedtctError
 
 MANY_WHOLE = 20  # different whole numbers that a table's target may have and surely be classes
@@ -184,4 +185,4 @@ def _as_names(y: "np.ndarray[Any, Any]", whose: str) -> Any:
     values = y.tolist()
     if bad := sum(not isinstance(value, str | bool | int | np.integer | np.bool_) for value in values):
         raise FedtctError(f"{whose}: {bad} of {len(y)} labels are missing or no texts: mend or drop these samples")
-    return np.array([str(value) for value in values])
+    return np.array(all_composed(str(value) for value in values))

@@ -16,6 +16,7 @@ from fedtct.data.image_files import holds_images, read_images
 from fedtct.data.samples import FEW_WHOLE, MANY_WHOLE
 from fedtct.data.table_files import as_written, read_table
 from fedtct.data.tables import from_matrix, refuse_numbers, refuse_slips
+from fedtct.data.texts import all_composed, composed
 from fedtct.errors import FedtctError, listing
 
 if TYPE_CHECKING:
@@ -71,9 +72,11 @@ def read_samples(
         x, files = read_images(path, image_size)
         if loose := [file for file in files if file.parent == path]:
             raise FedtctError(f"{loose[0]} has no class: put it into a folder called like its class, in {path}")
-        return x, _numbers_or_names([file.parent.name for file in files], task, f"{path}: the class")
+        classes = [file.relative_to(path).parts[0].strip() for file in files]  # whatever folders lie deeper
+        return x, _numbers_or_names(classes, task, f"{path}: the class")
     if path.suffix.lower() in TABLES:
-        return _read_rows(path, target, task, texts, ignore, only)
+        texts, ignore, only = map(all_composed, (texts, ignore, only))  # as the names of columns are
+        return _read_rows(path, composed(target), task, texts, ignore, only)
     x, y = load_npz(path, "x", "y")
     return _as_table(x), y if task == "auto" else _numbers_or_names(y.tolist(), task, f"{path}: y")
 
@@ -129,7 +132,9 @@ def read_inputs(path: Path, image_size: Sequence[int] = (), texts: Sequence[str]
     """Samples alone, to predict from: a table may have more columns, images may lie in folders or not, or be one."""
     if holds_images(path):
         return read_images(path, image_size)[0]
-    return read_table(path, texts) if path.suffix.lower() in TABLES else _as_table(*load_npz(path, "x"))
+    if path.suffix.lower() in TABLES:
+        return read_table(path, all_composed(texts))
+    return _as_table(*load_npz(path, "x"))
 
 
 def load_npz(path: Path, *names: str) -> list[Any]:
@@ -159,7 +164,7 @@ def _numbers_or_names(values: Sequence[Any], task: str, whose: str) -> Any:
             raise FedtctError(f"{whose} holds texts: a regression needs numbers") from error
     if any(isinstance(value, float) and not value.is_integer() for value in values):
         raise FedtctError(f"{whose} holds numbers that are not whole: they are no classes; try task = regression")
-    return np.array([str(int(value)) if isinstance(value, float) else str(value) for value in values])
+    return np.array(all_composed(str(int(value)) if isinstance(value, float) else str(value) for value in values))
 
 
 def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:

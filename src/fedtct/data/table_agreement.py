@@ -66,6 +66,7 @@ def agree_on_table(told: Mapping[str, list[dict[str, Any]]]) -> TableCode:
             f"no column varies: each of {listing(names)} is the same, or empty, in all rows of all silos. "
             "There is nothing to learn from."
         )
+    _warn_of_still([facts.name for facts in merged if not facts.varies])
     _warn_of_units(silos)
     return TableCode(tuple(Column.of(facts.checked("all silos together")) for facts in merged))
 
@@ -98,6 +99,17 @@ def _check_kinds(silos: Mapping[str, Mapping[str, Facts]], names: Sequence[str])
         raise FedtctError(
             f"{listing(mixed)}: a column must be of one kind in all silos; mend what is no number or, if these are "
             "codes, list it in texts in all (in Python: astype(str))"
+        )
+
+
+def _warn_of_still(names: Sequence[str]) -> None:
+    """Say which columns do not vary, though others do: a file may have lost what was in them."""
+    if names:
+        told = listing(f"'{name}'" for name in names)
+        warnings.warn(
+            f"nothing can be learnt from {told}: the same, or empty, in all rows that silos train on. Mend what should "
+            "vary, and list the rest in ignore",
+            stacklevel=2,
         )
 
 

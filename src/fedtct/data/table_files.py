@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedtct.data.tables import are_comma_numbers, written
+from fedtct.data.texts import composed
 from fedtct.errors import FedtctError
 
 if TYPE_CHECKING:
@@ -44,14 +46,15 @@ def read_table(path: Path, texts: Sequence[str] = ()) -> pd.DataFrame:
         raise FedtctError(f"{path} cannot be read as a table", error) from error
     if table.empty:
         raise FedtctError(f"{path} is a table without rows")
-    return table.rename(columns=str)
+    return table
 
 
 def _read_parquet(path: Path, texts: Sequence[str]) -> pd.DataFrame:
     """The table in a Parquet file, with numbers as texts where they are codes."""
     import pandas as pd
 
-    table = pd.read_parquet(path).rename(columns=str)
+    table = pd.read_parquet(path).rename(columns=lambda name: composed(str(name)))
+    _refuse_twins(path, list(table.columns))
     for name in texts:
         if name in table.columns and pd.api.types.is_numeric_dtype(table[name]):
             table[name] = table[name].map(written, na_action="ignore")
@@ -65,7 +68,7 @@ def _read_csv(path: Path, texts: Sequence[str]) -> pd.DataFrame:
     how = _how_written(path)
     header = pd.read_csv(path, **how, header=None, nrows=1, dtype=str, keep_default_na=False)
     written = [str(name) for name in header.loc[0]] if len(header) else []
-    how_columns = {name: str for name in written if name.strip() in texts}
+    how_columns = {name: str for name in written if _name(name) in texts}
     table = pd.read_csv(path, **how, dtype=how_columns)
     if (rows := _rows_to_the_last_value(table)) < len(table):  # again, as what is missing made 1.0 of 1
         table = pd.read_csv(path, **how, dtype=how_columns, nrows=rows)
@@ -74,10 +77,8 @@ def _read_csv(path: Path, texts: Sequence[str]) -> pd.DataFrame:
             f"{path}: rows have more fields than the first line has names: name every column, end no row with a "
             "separator, and where numbers have decimal commas put semicolons between columns"
         )
-    names = [name.strip() for name in written]
-    if twice := [name for place, name in enumerate(names) if name and name in names[:place]]:
-        raise FedtctError(f"{path}: there are several columns called '{twice[0]}': rename or drop all but one")
-    table = _without_row_numbers(table.rename(columns=lambda name: str(name).strip()))
+    _refuse_twins(path, [_name(name) for name in written])
+    table = _without_row_numbers(table.rename(columns=_name))
     for name in table.columns:
         if table[name].dtype.kind == "O":
             table[name] = _words(table[name], decimal_commas=how["sep"] == ";" and name not in texts)
@@ -85,6 +86,17 @@ def _read_csv(path: Path, texts: Sequence[str]) -> pd.DataFrame:
         if len(codes) and all(map(WHOLE_CODE.fullmatch, codes)):
             table[name] = table[name].str.removesuffix(".0")
     return table
+
+
+def _name(written: object) -> str:
+    """The name of a column as it is meant: without blanks around it, in one form."""
+    return composed(str(written).strip())
+
+
+def _refuse_twins(path: Path, names: Sequence[str]) -> None:
+    """Refuse columns of the same name: nobody knows which is meant."""
+    if twice := [name for name, count in Counter(names).items() if name and count > 1]:
+        raise FedtctError(f"{path}: there are several columns called '{twice[0]}': rename or drop all but one")
 
 
 def _words(column: pd.Series[Any], decimal_commas: bool) -> pd.Series[Any]:
@@ -118,7 +130,7 @@ def as_written(path: Path, numbers: pd.Series[Any]) -> pd.Series[Any]:
     import pandas as pd
 
     def is_target(name: str) -> bool:
-        return name.strip() == numbers.name
+        return _name(name) == numbers.name
 
     written = (
         pd.read_csv(path, **_how_written(path), usecols=is_target, dtype=str, nrows=len(numbers)).iloc[:, 0].str.strip()

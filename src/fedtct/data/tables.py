@@ -24,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedtct.data.texts import all_composed, composed
 from fedtct.errors import FedtctError, listing
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def as_table(frame: pd.DataFrame, whose: str) -> pd.DataFrame:
 
     if not len(frame.columns):
         raise FedtctError(f"{whose}: the table has no columns to learn from")
-    names = [str(name) for name in frame.columns]
+    names = [composed(str(name)) for name in frame.columns]
     if twice := [name for name, count in Counter(names).items() if count > 1]:
         raise FedtctError(f"{whose}: there are several columns called '{min(twice)}'")
     columns = [_column(values, name, whose) for name, (_, values) in zip(names, frame.items(), strict=True)]
@@ -125,7 +126,7 @@ def _column(values: pd.Series[Any], name: str, whose: str) -> NDArray[Any]:
         result[~missing] = np.array(plain, np.float64)
         return _finite(result, name, whose)
     texts = np.full(len(values), None, object)
-    texts[~missing] = [str(value) for value in plain]
+    texts[~missing] = all_composed(str(value) for value in plain)
     return texts
 
 
@@ -308,7 +309,7 @@ class TableCode:
             x = self._as_frame(np.asarray(x), whose)
         places: dict[str, int] = {}
         for place, name in enumerate(x.columns):
-            places.setdefault(str(name), place)
+            places.setdefault(composed(str(name)), place)
         if lacking := [column.name for column in self.columns if column.name not in places]:
             missing = listing(f"'{name}'" for name in lacking)
             raise FedtctError(f"{whose} has no column {missing}, which the silos learn from")
@@ -330,9 +331,10 @@ class TableCode:
 
     @classmethod
     def from_record(cls, record: list[dict[str, Any]]) -> TableCode:
-        """The code that was recorded."""
+        """The code that was recorded; earlier versions kept texts in whatever form they came."""
         columns = []
         for told in record:
-            texts = told["categories"] is not None
-            columns.append(Column(**told | {"categories": tuple(told["categories"]) if texts else None}))
+            categories = told["categories"]
+            texts = None if categories is None else tuple(all_composed(categories))
+            columns.append(Column(**told | {"name": composed(told["name"]), "categories": texts}))
         return cls(tuple(columns))

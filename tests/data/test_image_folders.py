@@ -1,0 +1,73 @@
+"""Images in folders: the first folder below a silo is the class, and what is not read is said."""
+
+import re
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fedtct import FedtctError, Silo
+from fedtct.data.sources import read_inputs, read_samples
+
+
+def put(folder, *names):
+    """Images of different grey values in a folder's folders."""
+    for place, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((4, 4), place, np.uint8)).save(folder / name)
+
+
+def test_the_first_folder_is_the_class_whatever_lies_deeper(tmp_path):
+    put(tmp_path, "ill/p0/x.png", "ill/p1/2024/x.png", "ill/y.png", "well/p0/x.png")
+    x, y = read_samples(tmp_path)
+    assert dict(zip(x[:, 0, 0, 0].tolist(), y.tolist(), strict=True)) == {0: "ill", 1: "ill", 2: "ill", 3: "well"}
+
+
+def test_images_that_are_predicted_may_lie_anywhere(tmp_path):
+    put(tmp_path, "x.png", "p0/y.png", "p0/deeper/z.png")
+    assert read_inputs(tmp_path).shape == (3, 1, 4, 4)
+    assert read_inputs(tmp_path / "x.png").shape == (1, 1, 4, 4)
+    with pytest.raises(FedtctError, match=r"x\.png has no class"):
+        read_samples(tmp_path)
+
+
+def test_blanks_around_the_name_of_a_class_are_none_of_it(tmp_path):
+    put(tmp_path, " ill/x.png", "ill /y.png", "well/z.png")
+    assert sorted(Silo(*read_samples(tmp_path)).y.tolist()) == ["ill", "ill", "well"]
+
+
+def test_files_that_are_no_images_are_counted_once_for_a_silo(tmp_path, recwarn):
+    put(tmp_path, "ill/x.png", "well/x.png")
+    for name in ("ill/scan1.dcm", "well/scan2.dcm", "well/notes.txt"):
+        (tmp_path / name).write_text("")
+    assert len(read_samples(tmp_path)[1]) == 2
+    (told,) = [str(w.message) for w in recwarn]
+    assert re.search(r"3 files .*scan1\.dcm.*\.png, \.jpg", told)
+
+
+def test_what_systems_leave_in_folders_is_nothing_to_tell(tmp_path, recwarn):
+    put(tmp_path, "ill/x.png", "well/x.png", "well/.copies/x.png", ".copies/x.png")
+    for name in ("ill/Thumbs.db", "well/desktop.ini", "well/.DS_Store", "well/._x.png", ".copies/notes.txt"):
+        (tmp_path / name).write_text("")
+    assert read_samples(tmp_path)[1].tolist() == ["ill", "well"]
+    assert not list(recwarn)
+
+
+def test_a_folder_of_other_files_is_told_what_is_read(tmp_path):
+    (tmp_path / "ill").mkdir()
+    (tmp_path / "ill" / "scan.dcm").write_text("")
+    with pytest.raises(FedtctError, match=r"there are no images \(\.png, \.jpg, .*\) in "):
+        read_samples(tmp_path)
+
+
+def test_all_damaged_images_are_named_at_once(tmp_path):
+    put(tmp_path, "ill/0.png", "well/0.png", *(f"well/{place}.png" for place in range(10, 40)))
+    for name in ("ill/1.png", "well/2.png"):
+        (tmp_path / name).write_text("damaged")
+    with pytest.raises(FedtctError, match=r"ill/1\.png, well/2\.png cannot be read as images: mend") as caught:
+        read_samples(tmp_path)
+    assert "UnidentifiedImageError" in str(caught.value)
+    for place in range(10, 40):
+        (tmp_path / f"well/{place}.png").write_text("damaged")
+    with pytest.raises(FedtctError, match="and 20 more cannot be read as images"):
+        read_samples(tmp_path)
