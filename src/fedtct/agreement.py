@@ -19,7 +19,7 @@ from fedtct.answers import LABELS, NAMES, NUMBERS, Description, agree_on_answers
 from fedtct.data.image_files import to_be_alike
 from fedtct.data.table_agreement import agree_on_table, describe_table
 from fedtct.data.tables import EMPTY, NUMBER, TEXT, is_table
-from fedtct.errors import FedtctError, listing
+from fedtct.errors import FedtctError, listing, quoted
 from fedtct.models import InputSpec
 from fedtct.tasks import Classification, Regression, Task, task_from
 
@@ -187,8 +187,8 @@ def misfit(silo: Description, inputs: InputSpec, task: Task, outputs: int) -> st
         return f"it holds {silo['kind']} samples with {silo['answers']}, the others {kind} with {answers}"
     if inputs.table is not None:
         kinds = {column["name"]: column["kind"] for column in json.loads(silo["columns"])}
-        if lacking := [f"'{column.name}'" for column in inputs.table.columns if column.name not in kinds]:
-            return f"it has no column {listing(lacking)}, which the others have"
+        if lacking := [column.name for column in inputs.table.columns if column.name not in kinds]:
+            return f"it has no column {quoted(lacking)}, which the others have"
         for column in inputs.table.columns:
             expected = NUMBER if column.categories is None else TEXT
             if kinds.get(column.name) not in (expected, EMPTY):

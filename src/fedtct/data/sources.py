@@ -17,7 +17,7 @@ from fedtct.data.samples import FEW_WHOLE, MANY_WHOLE
 from fedtct.data.table_files import as_written, read_table
 from fedtct.data.tables import from_matrix, refuse_numbers, refuse_slips
 from fedtct.data.texts import all_composed, composed
-from fedtct.errors import FedtctError, listing
+from fedtct.errors import FedtctError, listing, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -110,8 +110,7 @@ def _inputs(table: pd.DataFrame, target: str, texts: Sequence[str], ignore: Sequ
     if both := [name for name in texts if name in ignore]:
         raise FedtctError(f"'{both[0]}' is in texts and in ignore: take it out of one of them")
     if lacking := [name for name in texts if name not in table.columns]:
-        missing = listing(f"'{name}'" for name in lacking)
-        raise FedtctError(f"{path} has no column {missing} of texts. It has {listing(table.columns)}")
+        raise FedtctError(f"{path} has no column {quoted(lacking)} of texts. It has {listing(table.columns)}")
     for unknown in (name for name in ignore if name not in table.columns):  # other silos may have it
         warnings.warn(f"{path} has no column '{unknown}' to ignore", stacklevel=2)
     inputs = table.drop(columns=[target, *ignore], errors="ignore")

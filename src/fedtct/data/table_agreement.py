@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from fedtct.data.tables import NUMBER, TEXT, Column, Facts, TableCode, odd_ones
-from fedtct.errors import FedtctError, listing
+from fedtct.data.tables import NUMBER, TEXT, TO_IGNORE, Column, Facts, TableCode, odd_ones
+from fedtct.errors import FedtctError, listing, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,14 +77,14 @@ def _check_columns(silos: Mapping[str, Mapping[str, Facts]]) -> None:
     shared: dict[tuple[str, ...], list[str]] = {}
     for name, having in owners.items():
         if len(having) < len(silos):
-            shared.setdefault(having, []).append(f"'{name}'")
+            shared.setdefault(having, []).append(name)
     if shared:
         parts = [
-            f"{listing(names)} {'is' if len(names) == 1 else 'are'} in {listing(having)} and not in "
+            f"{quoted(names)} {'is' if len(names) == 1 else 'are'} in {listing(having)} and not in "
             f"{listing(silo for silo in silos if silo not in having)}"
             for having, names in shared.items()
         ]
-        raise FedtctError(f"{'; '.join(parts)}: silos need the same columns; add what is missing, or list it in ignore")
+        raise FedtctError(f"{'; '.join(parts)}: silos need the same columns; add what is missing, or {TO_IGNORE}")
 
 
 def _check_kinds(silos: Mapping[str, Mapping[str, Facts]], names: Sequence[str]) -> None:
@@ -105,10 +105,9 @@ def _check_kinds(silos: Mapping[str, Mapping[str, Facts]], names: Sequence[str])
 def _warn_of_still(names: Sequence[str]) -> None:
     """Say which columns do not vary, though others do: a file may have lost what was in them."""
     if names:
-        told = listing(f"'{name}'" for name in names)
         warnings.warn(
-            f"nothing can be learnt from {told}: the same, or empty, in all rows that silos train on. Mend what should "
-            "vary, and list the rest in ignore",
+            f"nothing can be learnt from {quoted(names)}: the same, or empty, in all rows that silos train on. Mend what "
+            f"should vary; if nothing should, {TO_IGNORE}",
             stacklevel=2,
         )
 

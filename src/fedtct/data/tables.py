@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedtct.data.texts import all_composed, composed
-from fedtct.errors import FedtctError, listing
+from fedtct.errors import FedtctError, listing, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
 
+TO_IGNORE = "list it in ignore (--ignore in a command; in Python, drop it)"
 MAX_CATEGORIES = 500
 MANY_NUMBERS = 20  # different ones among texts: these are no codes
 FEW_ODD = 0.1  # of a column's values: texts among so many numbers are marks of missing values, or slips
@@ -194,7 +195,7 @@ class Facts:
         if (count := len(self.categories)) > MAX_CATEGORIES:
             raise FedtctError(
                 f"{whose}: column '{self.name}' has {count} different texts, more than {MAX_CATEGORIES}: "
-                "list it in ignore, or put them into fewer categories"
+                f"{TO_IGNORE}, or put them into fewer categories"
             )
         return self
 
@@ -311,8 +312,7 @@ class TableCode:
         for place, name in enumerate(x.columns):
             places.setdefault(composed(str(name)), place)
         if lacking := [column.name for column in self.columns if column.name not in places]:
-            missing = listing(f"'{name}'" for name in lacking)
-            raise FedtctError(f"{whose} has no column {missing}, which the silos learn from")
+            raise FedtctError(f"{whose} has no column {quoted(lacking)}, which the silos learn from")
         x = as_table(x.iloc[:, [places[column.name] for column in self.columns]], whose)
         values = (column.to_numpy() for _, column in x.items())
         parts = [column.encode(own, whose) for column, own in zip(self.columns, values, strict=True)]

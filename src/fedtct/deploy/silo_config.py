@@ -13,6 +13,7 @@ from typing import Any
 from fedtct.agreement import check_private
 from fedtct.data.samples import quantities
 from fedtct.data.sources import TASKS, read_samples, reading, unread
+from fedtct.data.texts import composed
 from fedtct.deploy.privacy_budget import Budget
 from fedtct.deploy.settings import check_settings
 from fedtct.errors import FedtctError, check_positive
@@ -148,7 +149,8 @@ class SiloConfig:
                 warnings.warn(f"{name} in silo.toml is for {what}: nothing here reads it", stacklevel=2)
 
     def _check_classes(self, folder: Path) -> None:
-        if unknown := sorted(f.name for f in folder.iterdir() if f.is_dir() and f.name not in self.classes):
+        known = set(map(composed, self.classes))
+        if unknown := sorted(f.name for f in folder.iterdir() if f.is_dir() and composed(f.name.strip()) not in known):
             raise FedtctError(f"{folder / unknown[0]} is no class that silo.toml names")
 
 
