@@ -106,8 +106,8 @@ def _warn_of_still(names: Sequence[str]) -> None:
     """Say which columns do not vary, though others do: a file may have lost what was in them."""
     if names:
         warnings.warn(
-            f"nothing can be learnt from {quoted(names)}: the same, or empty, in all rows that silos train on. Mend what "
-            f"should vary; if nothing should, {TO_IGNORE}",
+            f"nothing can be learnt from {quoted(names)}: the same, or empty, in all rows that silos train on. Mend "
+            f"what should vary; if nothing should, {TO_IGNORE}",
             stacklevel=2,
         )
 
