@@ -91,6 +91,16 @@ def test_a_table_is_learnt_saved_and_predicted_from(tmp_path):
         loaded.predict(table.assign(a="old"))
 
 
+def test_numbers_far_from_all_that_was_learnt_from_are_warned_of():
+    x = pd.DataFrame({"crp": np.arange(20.0), "ward": ["a", "b"] * 10})
+    model = FedAvg("linear", rounds=1).fit([Silo(x, [0, 1] * 10), Silo(x, [1, 0] * 10)]).model
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(x.assign(crp=1000.0))  # a hundred standard deviations: odd, but it may be
+    with pytest.warns(UserWarning, match="'crp' is more than 1,000 standard .* mean, 9.5, in 2 of 20 rows: are they"):
+        model.predict(x.assign(crp=[1e30, -1e5, *x["crp"][2:]]))
+
+
 FRAME = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": ["x", "y", "x"]})
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 TO_IGNORE = "list it in ignore (--ignore in a command; in Python, drop it)"
 MAX_CATEGORIES = 500
+FAR = 1000  # standard deviations; in training, a single one of a million rows
 MANY_NUMBERS = 20  # different ones among texts: these are no codes
 FEW_ODD = 0.1  # of a column's values: texts among so many numbers are marks of missing values, or slips
 LARGEST = 1e100  # beyond, squares overflow
@@ -232,6 +233,7 @@ class Column:
                 raise FedtctError(f"{whose}: column '{self.name}' holds texts, the silos' numbers", data=f": '{odd}'")
             gone = np.isnan(values := values.astype(np.float64))
             result[:, 0] = np.where(gone, 0.0, (values - self.mean) * self.scale)
+            self._warn_of_far(result[:, 0], whose)
         else:
             found = {value: self._text(value) for value in set(values.tolist()) if value is not None and value == value}
             values = np.array([found.get(value) for value in values.tolist()], object)
@@ -242,6 +244,15 @@ class Column:
         if self.missing:
             result[:, -1] = gone
         return result
+
+    def _warn_of_far(self, deviations: NDArray[np.float64], whose: str) -> None:
+        """Say that there are numbers unlike all that the model has seen."""
+        if far := int((np.abs(deviations) > FAR).sum()):
+            warnings.warn(
+                f"{whose}: column '{self.name}' is more than {FAR:,} standard deviations from the silos' mean, "
+                f"{self.mean:.4g}, in {far} of {len(deviations)} rows: are they written rightly, in the same units?",
+                stacklevel=2,
+            )
 
     def _warn_of_others(self, values: NDArray[Any], whose: str) -> None:
         """Say that there are texts that the model knows nothing of."""
