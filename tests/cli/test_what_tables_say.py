@@ -69,3 +69,33 @@ def test_where_one_class_is_rare_it_says_what_to_look_at(parts: Path, capsys: py
     assert "all samples that this is rated on are 'ok': it says nothing about other classes" in told
     file.unlink()
     assert "'ok'" not in out_of(capsys, "run", "--resume", "a")
+
+
+def test_a_silo_of_one_sample_hides_nothing_about_the_others(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (parts / "silos" / "west.csv").write_text("heat,state,hours\n0.5,ok,1000.5\n")
+    asked = ["--data", "silos", "--target", "state", "--ignore", "hours", *QUICK]
+    told = out_of(capsys, "run", *asked, "--method", "fedavg", "--out", "a").splitlines()
+    titles, values, *_ = (re.split(r"  +", line.strip()) for line in told)
+    assert dict(zip(titles, values, strict=True))["worst silo"].endswith(" %")
+    unknown = "west holds nothing out: what is rated on held-out samples says nothing about it"
+    assert unknown in told
+    assert any(line.startswith("always 'ok' would have ") for line in told)
+    found = {name: json.loads((parts / "a" / "findings" / f"{name}.json").read_text()) for name in ("silos", "alone")}
+    for finding in found.values():
+        assert [value is None for value in finding["own"]] == [False, False, True]  # in the order of their names
+    assert len(found["alone"]["everybody"]) == 3
+    page = (parts / "a" / "report.html").read_text()
+    assert page.count(f"{unknown}.") == 3  # with the answer, the silos and the classes
+    told = out_of(capsys, "compare", *asked, "--methods", "fedavg,centralized", "--out", "b").splitlines()
+    assert unknown in told
+    assert pd.read_csv(parts / "b" / "summary.csv")["balanced_accuracy"].tolist() == [0.5, 0.5]
+
+
+def test_so_it_is_with_numbers(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (parts / "silos" / "west.csv").write_text("heat,state,hours\n0.5,ok,1000.5\n")
+    asked = ["--data", "silos", "--target", "hours", "--ignore", "state", *QUICK]
+    told = out_of(capsys, "run", *asked, "--method", "fedavg", "--out", "a").splitlines()
+    assert "worst silo, own" not in told[0]
+    assert "west holds nothing out: what is rated on held-out samples says nothing about it" in told
+    own = json.loads((parts / "a" / "findings" / "silos.json").read_text())["own"]
+    assert [value is None for value in own] == [False, False, True]

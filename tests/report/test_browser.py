@@ -173,6 +173,24 @@ def test_long_names_and_many_classes_leave_room_for_the_charts(
     assert visit.complaints == []
 
 
+@pytest.mark.parametrize("width", [1300, 800, 480])
+def test_a_name_without_spaces_does_not_make_the_page_wider_than_the_window(
+    browser: Browser, compared: Path, tmp_path: Path, width: int
+) -> None:
+    """As a file may be called: 240 letters."""
+    shutil.copytree(compared / "fedavg-classes4-seed0", tmp_path / "run")
+    for file in ("metrics.jsonl", "agreement.json", "findings/split.json"):
+        text = (tmp_path / "run" / file).read_text()
+        (tmp_path / "run" / file).write_text(text.replace('"silo 0"', f'"{"Hospital" * 30}"'))
+    page = write_report(read_runs([tmp_path / "run"]), tmp_path / "report.html")
+    visit = Visit(browser, page, viewport={"width": width, "height": 900})
+    assert visit.page.locator("th", has_text="Hospital" * 30).count() == 1  # whole, for those who look for it
+    assert visit.page.evaluate("document.documentElement.scrollWidth") == width
+    shutil.rmtree(tmp_path / "run" / "findings")  # where silos are elsewhere, other tables have their names
+    visit = Visit(browser, write_report(read_runs([tmp_path / "run"]), page), viewport={"width": width, "height": 900})
+    assert visit.page.evaluate("document.documentElement.scrollWidth") == width
+
+
 @pytest.mark.parametrize(("scheme", "background"), [("light", "rgb(255, 255, 255)"), ("dark", "rgb(20, 23, 26)")])
 def test_light_and_dark_on_a_phone(browser: Browser, page_file: Path, scheme: str, background: str) -> None:
     visit = Visit(browser, page_file, viewport=PHONE, color_scheme=scheme, is_mobile=True, has_touch=True)

@@ -18,7 +18,7 @@ from fedtct.runs.config import ELSEWHERE, OWN
 from fedtct.runs.findings import find_all
 from fedtct.runs.folder import RunFolder, to_line
 from fedtct.runs.saved import Saved, write_card
-from fedtct.runs.summary import Summary, silos_told
+from fedtct.runs.summary import Summary, hold_nothing_out, silos_told
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -170,3 +170,35 @@ def test_so_has_its_card(regressions: Path) -> None:
     held, trained = f"{last.holdout_rmse:.4g} on held-out", f"{last.train_rmse:.4g} on training"
     assert f"- **RMSE:** {held} samples, {trained} samples, in the units of cost\n" in card
     assert Summary.of(run).as_dict()["train_rmse"] == last.train_rmse
+
+
+def test_who_was_away_for_some_rounds_is_said_in_words(compared: Path, run_with: RunWith) -> None:
+    run = run_with(compared / FEDAVG, "fedavg")
+    gone = run.history[-1].silos[1]
+    assert "Away" not in silos.section(*arrange([run])).intro
+    rows = []
+    for row in run.history:
+        there = [k for k, name in enumerate(row.silos) if name != gone or row.round < 3]
+        names, down, up = (
+            tuple(parts[k] for k in there) for parts in (row.silos, row.silo_bytes_down, row.silo_bytes_up)
+        )
+        rows.append(replace(row, silos=names, silo_bytes_down=down, silo_bytes_up=up))
+    (run.path / "metrics.jsonl").write_text("".join(map(to_line, rows)))
+    told = f"Not every silo answered in all of the 4 rounds. Away: {gone} for 2."
+    run = RunFolder.read(run.path)
+    assert silos.section(*arrange([run])).intro.endswith(told)
+    shutil.rmtree(run.path / "findings")  # silos elsewhere
+    assert silos.section(*arrange([run])).intro == told
+    both = silos.section(*arrange([run, RunFolder.read(compared / TCT)])).intro
+    assert "in all of the 4 rounds (FedAvg, seed 0). Away: " in both
+
+
+def test_silos_elsewhere_of_whom_some_hold_nothing_out_are_some_silos(compared: Path, run_with: RunWith) -> None:
+    run = run_with(compared / FEDAVG, "fedavg")
+    shutil.rmtree(run.path / "findings")
+    for some, every, told in ((True, False, ["some silos"]), (True, True, []), (False, False, [])):
+        agreed = (run.agreement() or {}) | {"some_held_out": some, "held_out": every}
+        (run.path / "agreement.json").write_text(json.dumps(agreed))
+        assert hold_nothing_out(run) == told
+        (task,) = arrange([run])
+        assert task.not_rated.startswith("Some silos hold nothing out: ") == bool(told)

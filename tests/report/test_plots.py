@@ -11,7 +11,7 @@ import pytest
 from fedtct.errors import FedtctError
 from fedtct.history import History, Row
 from fedtct.report import write_plots
-from fedtct.report.curves import read_curves
+from fedtct.report.curves import beneath, read_curves
 from fedtct.report.style import COLOURS, MARKERS
 
 NAMES = [f"accuracy-by-{unit}.{kind}" for unit in ("round", "megabyte") for kind in ("png", "svg")]
@@ -138,3 +138,18 @@ def test_empty_histories_are_refused_before_anything_is_written(tmp_path: Path, 
 def test_pyplot_is_never_loaded() -> None:
     code = "import sys, fedtct.report; assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_curve_that_others_lie_on_is_drawn_wider_and_ordinary_ones_are_not(tmp_path: Path) -> None:
+    def widths(**accuracies: list[float]) -> list[float]:
+        curves, _ = read_curves({label: stage("stage1", values) for label, values in accuracies.items()})
+        return beneath(curves, lambda point: point.rounds, 4)
+
+    assert widths(a=[0.1, 0.5, 0.9], b=[0.1, 0.5, 0.9], c=[0.1, 0.5, 0.9]) == [8, 4, 0]
+    assert widths(a=[0.2, 0.5, 0.9], b=[0.1, 0.6, 0.8]) == [0, 0]
+    assert widths(a=[0.9, 0.9, 0.9], b=[0.9, 0.9]) == [4, 0]  # as far as it goes
+    assert widths(**{f"m{k}": [0.9, 0.9] for k in range(9)})[0] == 4 * 3  # no wider, however many they are
+    curves, _ = read_curves({"FedAvg": stage("stage1", [0.1, 0.4, 0.5]), "TCT": tct()})
+    assert beneath(curves, lambda point: point.rounds, 4) == [0, 0]  # one lets the other show through its dashes
+    write_plots({"a": stage("stage1", [0.9, 0.9]), "b": stage("stage1", [0.9, 0.9])}, tmp_path)
+    assert "stroke-width: 4.8" in svg(tmp_path, "round")

@@ -69,6 +69,35 @@ def test_where_a_class_is_very_common_it_says_what_always_naming_it_would_have(
     assert all(len(row.cells) == len(table.columns) for row in table.rows)
 
 
+BLIND = [[0, 4], [0, 196]]
+
+
+def test_where_nobody_finds_the_rare_class_that_comes_first_and_nobody_is_called_good(
+    compared: Path, run_with: RunWith
+) -> None:
+    runs = [with_confusion(run_with(compared / name, name), BLIND) for name in (FEDAVG, TCT, CENTRALIZED)]
+    intro = answer.section(*arrange(runs)).intro
+    assert intro.startswith("None of the federated methods here has been shown to find any class but “ok”. Accuracy ")
+    assert not any(word in intro for word in ("good", "best", "on a par", "in one place"))
+    assert answer.section(*arrange([runs[0]])).intro.startswith("FedAvg has not been shown to find any class but “ok”.")
+    with_confusion(runs[1], DEFECTS)
+    intro = answer.section(*arrange(runs)).intro
+    assert intro.startswith("FedAvg has not been shown to find any class but “ok”. Accuracy is ")
+    assert "best" not in intro
+    with_confusion(runs[0], DEFECTS)
+    assert answer.section(*arrange(runs)).intro.startswith("Accuracy is ")
+
+
+def test_symbols_of_classes_that_are_never_recognised_are_not_on_their_names(compared: Path, run_with: RunWith) -> None:
+    shown = classes.section(*arrange([with_confusion(run_with(compared / FEDAVG, "fedavg"), BLIND)]))
+    assert shown is not None
+    recognised = shown.blocks[0]
+    assert isinstance(recognised, Chart)
+    assert min(recognised.data[0]["x"]) == 0
+    low, high = recognised.layout["xaxis"]["range"]
+    assert 0.02 < -low / (high - low) < 0.05
+
+
 def test_the_card_says_so_too(compared: Path, run_with: RunWith) -> None:
     run = with_confusion(run_with(compared / TCT, "tct"), DEFECTS)
     card = write_card(Saved.load(run.path, device="cpu"), "model")
@@ -82,7 +111,7 @@ def test_only_if_it_has_four_fifths(common: int, told: bool, compared: Path, run
     run = with_confusion(run_with(compared / FEDAVG, "fedavg"), [[0, 200 - common], [0, common]])
     found = CommonClass.of([run])
     assert (found is not None) == told
-    assert found is None or found == ("ok", 0.8, 0.5)
+    assert found is None or (found == ("ok", 0.8, 0.5, 0.5) and not found.others_found)
 
 
 def test_where_nobody_looked_nothing_is_said(compared: Path, run_with: RunWith) -> None:
@@ -106,7 +135,7 @@ def test_silos_elsewhere_have_classes_with_names(compared: Path, run_with: RunWi
     for names, told in ((["bad", "fine"], ["bad", "fine"]), ([], ["0", "1"]), (["bad"], ["0", "1"])):
         agreed["task"]["names"] = names
         (run.path / "agreement.json").write_text(json.dumps(agreed))
-        assert CommonClass.of([run]) == (told[1], 0.98, 0.625)
+        assert CommonClass.of([run]) == (told[1], 0.98, 0.625, 0.5)
         shown = classes.section(*arrange([run]))
         assert shown is not None
         recognised = shown.blocks[0]
@@ -116,9 +145,10 @@ def test_silos_elsewhere_have_classes_with_names(compared: Path, run_with: RunWi
 
 def test_where_nothing_else_is_rated_that_is_said(compared: Path, run_with: RunWith) -> None:
     run = with_confusion(run_with(compared / FEDAVG, "fedavg"), [[0, 0], [0, 200]])
-    assert CommonClass.of([run]) == ("ok", 1.0, None)
+    assert CommonClass.of([run]) == ("ok", 1.0, None, 1.0)
     (task,) = arrange([run])
     shown = answer.section(task)
+    assert shown.intro.startswith("FedAvg has not been shown to find any class but “ok”.")
     assert shown.intro.endswith(" All samples that this is rated on are “ok”: it says nothing about other classes.")
     card = write_card(Saved.load(run.path, device="cpu"), "model")
     assert "the mean over classes: not known, for no other class was rated; always 'ok' would have" in card
@@ -129,7 +159,7 @@ def test_seeds_are_averaged(compared: Path, run_with: RunWith) -> None:
         with_confusion(run_with(compared / FEDAVG, str(k)), confusion)
         for k, confusion in enumerate((DEFECTS, [[10, 0], [0, 90]]))
     ]
-    assert CommonClass.of(runs) == ("ok", pytest.approx(0.94), pytest.approx(0.8125))
+    assert CommonClass.of(runs) == ("ok", pytest.approx(0.94), pytest.approx(0.8125), 0.5)
     (runs[1].path / "findings" / "classes.json").unlink()
     assert CommonClass.of(runs) is None
 
@@ -137,8 +167,8 @@ def test_seeds_are_averaged(compared: Path, run_with: RunWith) -> None:
 def test_samples_without_an_answer_count_and_are_shown_only_if_there_are_any(compared: Path, run_with: RunWith) -> None:
     run = with_confusion(run_with(compared / FEDAVG, "1", seed=1), [[1, 0, 3], [0, 98, 98]])
     earlier = with_confusion(run_with(compared / FEDAVG, "0"), DEFECTS)  # these had no such column
-    assert CommonClass.of([run]) == ("ok", 0.98, pytest.approx((1 / 4 + 1 / 2) / 2))
-    assert CommonClass.of([earlier, run]) == ("ok", 0.98, pytest.approx((0.625 + 0.375) / 2))
+    assert CommonClass.of([run]) == ("ok", 0.98, pytest.approx((1 / 4 + 1 / 2) / 2), 0.5)
+    assert CommonClass.of([earlier, run]) == ("ok", 0.98, pytest.approx((0.625 + 0.375) / 2), 0.5)
     for runs, answers, taken, recognised in (
         ([earlier], ["defect", "ok"], [[1 / 4, 3 / 4], [0, 1]], [1 / 4, 1]),
         ([run], ["defect", "ok", "no answer"], [[1 / 4, 0, 3 / 4], [0, 1 / 2, 1 / 2]], [1 / 4, 1 / 2]),

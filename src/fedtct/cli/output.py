@@ -50,7 +50,7 @@ def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
     """What a run amounts to."""
     from fedtct.history import rated_on
     from fedtct.runs.folder import RunFolder
-    from fedtct.runs.summary import CommonClass
+    from fedtct.runs.summary import CommonClass, hold_nothing_out, not_rated
 
     if as_json:
         print_json(summary.as_dict())
@@ -73,8 +73,10 @@ def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
         f"{summary.seconds:,.1f}",
     )
     private = "" if summary.epsilon is None else f"differential privacy of every sample: ε = {summary.epsilon:.3g}\n"
-    little = _little_said({(summary.split, summary.method): CommonClass.of([RunFolder.read(summary.folder)])})
-    _print(table, f"{little}{private}everything is in {summary.folder}: look at {page}")
+    run = RunFolder.read(summary.folder)
+    little = _little_said({(summary.split, summary.method): CommonClass.of([run])})
+    unknown = f"{told}\n" if (told := not_rated(hold_nothing_out(run))) else ""
+    _print(table, f"{little}{unknown}{private}everything is in {summary.folder}: look at {page}")
 
 
 def print_choice(choice: Choice, as_json: bool, page: Path) -> None:
@@ -95,6 +97,8 @@ def print_choice(choice: Choice, as_json: bool, page: Path) -> None:
 
 def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) -> None:
     """The table of a comparison."""
+    from fedtct.runs.summary import not_rated
+
     if as_json:
         print_json({"folder": str(folder), "table": [line.as_dict() for line in lines]})
         return
@@ -121,7 +125,8 @@ def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) 
             f"{line.seconds:,.1f}",
         )
     little = _little_said({(line.split, line.method): line.common for line in lines})
-    _print(table, f"{little}everything is in {folder}, with a folder a run: look at {page}")
+    unknown = f"{told}\n" if (told := not_rated(name for line in lines for name in line.hold_nothing_out)) else ""
+    _print(table, f"{little}{unknown}everything is in {folder}, with a folder a run: look at {page}")
 
 
 def _measure(regression: bool) -> tuple[str, Callable[[float | None], str]]:

@@ -1,14 +1,20 @@
 """Histories as curves: a measure over the rounds and megabytes it took, seeds of a method merged into one."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import NamedTuple
+
+import numpy as np
 
 from fedtct.errors import FedtctError
 from fedtct.history import RATED_ON, Row, rated_on
 
 LOWEST_R2 = -1.0  # that is shown: far worse ones would hide all others
+SAME = 1e-3  # of a value: a difference that is hardly seen
+FEW = 3  # curves that lie on one: with more, each makes it wider by less
+COVERED = 0.25  # of a curve's points: with fewer below another one, most of it is seen anyway
 MEASURES = {"accuracy": "accuracy", "r2": "R²"}
 Histories = Mapping[str, Sequence[Row] | Sequence[Sequence[Row]]]
 
@@ -73,6 +79,26 @@ def read_stage(runs: Mapping[str, Sequence[Sequence[Row]]], field: str, stage: s
         if traces and all(traces):
             curves.append(_curve(label, traces))
     return curves
+
+
+def level(curve: Curve, farthest: float) -> Curve:
+    """A line at where the curve ends, all the way across: by megabyte, what sends nothing has no other place."""
+    ends = [curve.last._replace(megabytes=megabytes) for megabytes in (0.0, farthest)]
+    return replace(curve, points=ends)
+
+
+def beneath(curves: Sequence[Curve], measure: Callable[[Point], float], wider: float) -> list[float]:
+    """How much wider to draw each curve, for those drawn after it that lie on it: it is seen on both sides of them."""
+    counts = [sum(_covers(other, curve, measure) for other in curves[at + 1 :]) for at, curve in enumerate(curves)]
+    return [count * wider * min(1, FEW / max(counts)) if count else 0 for count in counts]
+
+
+def _covers(upper: Curve, lower: Curve, measure: Callable[[Point], float]) -> bool:
+    """Whether much of a curve is under another one; the dashes of an earlier stage let it show through."""
+    xs, ys = [measure(point) for point in upper.stages[-1]], [point.value for point in upper.stages[-1]]
+    places = [(measure(point), point.value) for point in lower.points]
+    shared = [(y, float(np.interp(x, xs, ys))) for x, y in places if xs[0] <= x <= xs[-1]]
+    return sum(math.isclose(a, b, rel_tol=SAME) for a, b in shared) > max(1, COVERED * len(places))
 
 
 def _curve(label: str, traces: Sequence[Sequence[Point]]) -> Curve:

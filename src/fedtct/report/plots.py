@@ -11,9 +11,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
 
-from fedtct.report.curves import LOWEST_R2, Curve, Histories, Point, read_curves
+from fedtct.report.curves import LOWEST_R2, Curve, Histories, Point, beneath, level, read_curves
 from fedtct.report.style import COLOURS, MARKERS, QUIET, WHOLE, new_figure, save
 
+WIDER = 3.0  # points, of a line for each one that lies on it
 MARKS = 8  # markers along a curve, about
 DASHES = (3.5, 2.5)  # of stages before the last: they let a curve below show through
 
@@ -28,7 +29,7 @@ def write_plots(histories: Histories, folder: Path, *, title: str = "") -> list[
     """
     curves, accuracy = read_curves(histories)
     farthest = max(curve.last.megabytes for curve in curves) or 1.0
-    levelled = [_level(curve, farthest) if curve.silent else curve for curve in curves]
+    levelled = [_sends_nothing(level(curve, farthest)) if curve.silent else curve for curve in curves]
     paths = []
     for drawn, name, unit, measure in [
         (curves, "accuracy-by-round", "rounds", lambda point: point.rounds),
@@ -37,34 +38,33 @@ def write_plots(histories: Histories, folder: Path, *, title: str = "") -> list[
         with new_figure(6.6, 4.2) as figure:
             axes = figure.add_axes(WHOLE, title=title, xlabel=unit, ylabel=accuracy)
             shares = not accuracy.endswith("R²")
-            entries = [_draw(axes, curve, index, measure, shares) for index, curve in enumerate(drawn)]
+            widths = beneath(drawn, measure, WIDER)
+            entries = [_draw(axes, drawn[k], k, measure, shares, wider) for k, wider in enumerate(widths)]
             _scale(axes, whole=unit == "rounds", shares=shares)
             _add_legend(axes, drawn, entries)
             paths += save(figure, folder, name)
     return paths
 
 
-def _level(curve: Curve, farthest: float) -> Curve:
-    """A line at where the curve ends, all the way across."""
-    ends = [curve.last._replace(megabytes=megabytes) for megabytes in (0.0, farthest)]
-    return replace(curve, label=f"{curve.label} (sends nothing)", points=ends)
+def _sends_nothing(curve: Curve) -> Curve:
+    return replace(curve, label=f"{curve.label} (sends nothing)")
 
 
-def _draw(axes: Axes, curve: Curve, index: int, measure: Measure, shares: bool) -> Artist:
+def _draw(axes: Axes, curve: Curve, index: int, measure: Measure, shares: bool, wider: float) -> Artist:
     """One method; its entry for the legend. Shares are never below the axes, as R² may be."""
     colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
     style: Literal[":", "-"] = ":" if curve.silent else "-"
     *earlier, last = [([measure(p) for p in stage], [p.value for p in stage]) for stage in curve.stages]
     for xs, ys in earlier:
-        axes.plot(xs, ys, "--", color=colour, dashes=DASHES, lw=1.4)
-        axes.plot(xs[-1], ys[-1], "o", ms=9, mfc="white", mec=colour, mew=1.5, zorder=3)
-    axes.plot(*last, style, color=colour)
+        axes.plot(xs, ys, "--", color=colour, dashes=DASHES, lw=1.4 + wider)
+        axes.plot(xs[-1], ys[-1], "o", ms=9 + wider, mfc="white", mec=colour, mew=1.5, zorder=3)
+    axes.plot(*last, style, color=colour, lw=1.8 + wider)
 
     xs, ys = [measure(p) for p in curve.points], [p.value for p in curve.points]
     step = -(-len(xs) // MARKS)
     some = [*range(index % step, len(xs) - 1, step), len(xs) - 1]  # not all methods at the same rounds
     marked = [i for i in some if curve.points[i] not in [stage[-1] for stage in curve.stages[:-1]]]
-    axes.plot(xs, ys, marker, color=colour, markevery=marked, zorder=4, clip_on=not shares)
+    axes.plot(xs, ys, marker, color=colour, ms=6 + wider, markevery=marked, zorder=4, clip_on=not shares)
     if curve.runs > 1:
         low, high = [p.low for p in curve.points], [p.high for p in curve.points]
         axes.fill_between(xs, low, high, color=colour, alpha=0.13, linewidth=0)

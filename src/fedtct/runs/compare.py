@@ -16,7 +16,7 @@ from fedtct.history import rated_on
 from fedtct.runs.config import OWN, OWN_DEFAULTS, RunConfig, as_value
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.plan import Plan
-from fedtct.runs.summary import CommonClass, Summary
+from fedtct.runs.summary import CommonClass, Summary, hold_nothing_out
 
 TABLE = "summary.csv"
 
@@ -76,6 +76,7 @@ class Line:
     seconds: float
     rated_on: str  # "test"; "holdout" where there is no test data, "train" if nothing is held out either
     worst_silo_on: str
+    hold_nothing_out: tuple[str, ...]  # silos that held-out samples say nothing about
     regression: bool
 
     @classmethod
@@ -99,6 +100,7 @@ class Line:
             seconds=fmean(run.seconds for run in runs),
             rated_on=counts,
             worst_silo_on=" or ".join(dict.fromkeys(run.worst_silo_on for run in runs)),
+            hold_nothing_out=tuple(dict.fromkeys(name for folder in folders for name in hold_nothing_out(folder))),
             regression=runs[0].regression,
         )
 

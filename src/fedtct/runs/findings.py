@@ -77,32 +77,33 @@ class Judge:
     """Rates models on samples that none has trained on: the test set, or what silos hold out.
 
     A silo's own are those it holds out, if all do; else test samples, with each class as often as the silo has it.
+    Without test samples of classes, what some silos hold out is all there is: it says nothing about the other silos.
     """
 
     job: Job
     spec: NetworkSpec
     x: Any  # everybody's
     y: Any
-    held: bool  # every silo holds samples out
+    held: bool  # a silo's own are those it holds out
 
     @classmethod
     def of(cls, job: Job, spec: NetworkSpec) -> "Judge | None":
         """A judge, if there is anything to judge by."""
-        held = all(len(silo.held_y) for silo in job.silos)
-        if job.data.test is not None:
-            x, y = job.data.test
-        elif held:
-            pool = Silo.pool(job.silos)
-            x, y = pool.held_x, pool.held_y
-        else:
+        holding = [silo for silo in job.silos if len(silo.held_y)]
+        if job.data.test is not None and not isinstance(spec.task, Regression):
+            return cls(job, spec, *job.data.test, held=len(holding) == len(job.silos))
+        if not holding:
             return None
-        return None if isinstance(spec.task, Regression) and not held else cls(job, spec, x, y, held)
+        pool = Silo.pool(holding)
+        return cls(job, spec, *(job.data.test or (pool.held_x, pool.held_y)), held=True)
 
     def rate(self, model: Classifier, silos: Iterable[int]) -> Finding:
-        """A model's accuracy, or R², on samples such as each of these silos has, and on everybody's."""
+        """A model's accuracy, or R², on samples such as each of these silos has (none: unknown), and everybody's."""
+        own: list[float | None]
         if self.held:
             chosen = [self.job.silos[k] for k in silos]
-            own = [model.score(silo.given("held_x"), silo.given("held_y")) for silo in chosen]
+            given = [(silo.given("held_x"), silo.given("held_y")) for silo in chosen]
+            own = [model.score(x, y) if len(y) else None for x, y in given]
             everybody = model.score(self.x, self.y)
         else:
             found, counts = confusion_matrix(model, self.x, self.y).double(), class_counts(self.job, self.spec)

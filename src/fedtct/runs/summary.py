@@ -1,6 +1,6 @@
 """What a finished run amounts to, in a few numbers."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import groupby
 from statistics import fmean
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from fedtct.errors import listing
 from fedtct.history import Rated, Row
 from fedtct.privacy import spent_epsilon
 from fedtct.runs.config import RunConfig
@@ -20,6 +21,7 @@ SILO_SAMPLES = {  # what a silo's rating is on
     "test": "test samples, each class as often as the silo has it",
     "own": "its own samples, those it holds out, or trains on if it holds none out",
 }
+SHOWN = 0.02  # above chance, in balanced accuracy: with less, nobody has shown that rare classes are found
 COMMON = 0.8  # of what models are rated on: with a class that has so much, accuracy says little
 
 
@@ -122,6 +124,12 @@ class CommonClass(NamedTuple):
     name: str
     share: float  # the accuracy of always naming it
     balanced: float | None  # the model's accuracy if classes were equally common; none where no other one is there
+    chance: float  # the balanced accuracy of always naming it, or of guessing
+
+    @property
+    def others_found(self) -> bool:
+        """Whether the model is known to tell other classes from this one at all."""
+        return self.balanced is not None and self.balanced >= self.chance + SHOWN
 
     @classmethod
     def of(cls, runs: Sequence[RunFolder]) -> "CommonClass | None":
@@ -138,7 +146,8 @@ class CommonClass(NamedTuple):
             return None
         name = class_names(runs[0], len(tables[0]))[label]
         balanced = [accuracy_in_mix(table, torch.ones(len(table))) for table in tables] if share < 1 else []
-        return cls(name, share, fmean(balanced) if balanced else None)
+        chance = fmean(1 / int((table.sum(1) > 0).sum()) for table in tables)
+        return cls(name, share, fmean(balanced) if balanced else None, chance)
 
 
 def class_names(run: RunFolder, count: int) -> list[str]:
@@ -146,6 +155,25 @@ def class_names(run: RunFolder, count: int) -> list[str]:
     split = run.finding(SPLIT)
     names: list[str] = split["class_names"] if split else (run.agreement() or {}).get("task", {}).get("names", [])
     return names if len(names) == count else [str(label) for label in range(count)]
+
+
+def hold_nothing_out(run: RunFolder) -> list[str]:
+    """The silos that hold nothing out where others do: what is rated on held-out samples says nothing about them."""
+    agreed, split = run.agreement() or {}, run.finding(SPLIT)
+    if agreed.get("held_out") or not agreed.get("some_held_out"):
+        return []
+    all_samples = {silo["name"]: sum(silo["counts"]) for silo in split["silos"]} if split else {}
+    names = [name for name, learnt in agreed["silos"].items() if all_samples.get(name) == learnt]
+    return names or ["some silos"]  # those elsewhere do not tell how many they hold out
+
+
+def not_rated(silos: Iterable[str]) -> str:
+    """A sentence about silos that hold nothing out; empty if there are none."""
+    names = list(dict.fromkeys(silos))
+    if not names:
+        return ""
+    holds, whom = ("holds", "it") if len(names) == 1 and names != ["some silos"] else ("hold", "them")
+    return f"{listing(names)} {holds} nothing out: what is rated on held-out samples says nothing about {whom}"
 
 
 def silos_told(run: RunFolder) -> str:

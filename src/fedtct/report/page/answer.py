@@ -39,6 +39,7 @@ def section(task: Task) -> Section:
         results = [(method, line) for method, line in results if method is choices[0].best]
     told = "".join(f" {choice.told(rating)}" for choice in choices)
     intro = _headline(results, bound, rating) + told + _little_said(results, common, rating)
+    intro = f"{_not_shown(results, common)} {intro}".strip()
     return Section(task.title, blocks, intro=intro)
 
 
@@ -76,6 +77,8 @@ def _headline(results: Sequence[Result], bound: float | None, rating: Rating) ->
         return ""
     best = rated[0][1]
     assert best.rating is not None
+    if any(line.common for _, line in rated):
+        return _where_accuracy_says_little(rated, rating)
     tied = [method.label for method, line in rated if rating.text(line.rating) == rating.text(best.rating)]
     reach = {1: "reaches", 2: "both reach"}.get(len(tied), "all reach")
     text = f"{listed(tied)} {reach} {_of(rating, best.rating)}"
@@ -94,6 +97,28 @@ def _headline(results: Sequence[Result], bound: float | None, rating: Rating) ->
         where = "on a par with" if float(rating.plain(abs(gap))) == 0 else f"{size} {'above' if gap > 0 else 'below'}"
         text += f"; that is {where} training on all data in one place"
     return f"{text}." if len(tied) > 1 else f"{text}. {_took(best, rating)}."
+
+
+def _where_accuracy_says_little(rated: Sequence[Result], rating: Rating) -> str:
+    """Accuracies of the methods, and nothing about who is good, or as good as whom."""
+    if len(rated) == 1:
+        method, line = rated[0]
+        return f"{method.label} reaches {rating.text(line.rating)}. {_took(line, rating)}."
+    values = by_value((rating.text(line.rating), method) for method, line in rated)
+    return f"Accuracy is {listed([f'{value} for {listed(labels)}' for value, labels in values.items()])}."
+
+
+def _not_shown(results: Sequence[Result], common: Mapping[str, CommonClass]) -> str:
+    """Who has not been shown to find any class but the common one; empty where accuracy says enough."""
+    shown = [method.label for method, line in results if method.label in common and line.method != CENTRALIZED]
+    blind = [label for label in shown if not common[label].others_found]
+    if not blind:
+        return ""
+    name = common[blind[0]].name
+    if len(blind) == len(shown) > 1:
+        return f"None of the federated methods here has been shown to find any class but “{name}”."
+    have = "has" if len(blind) == 1 else "have"
+    return f"{listed(blind)} {have} not been shown to find any class but “{name}”."
 
 
 def _took(best: Line, rating: Rating) -> str:
@@ -130,6 +155,7 @@ def _reading(task: Task, rating: Rating) -> str:
     where = places.get(rated_on([row for run in runs for row in run.history]) or "", "nothing")
     over = ", mean ± standard deviation over seeds" if any(len(method.counted) > 1 for method in task.methods) else ""
     parts = [f"{rating.name[0].upper()}{rating.name[1:]} is on {where}{over}. A silo’s is on {whose}."]
+    parts += [task.not_rated] if task.not_rated else []
     if task.regression:
         units = task.methods[0].config.target or "what is learnt"
         parts.append("R² is 1 where every prediction is right, and 0 for always saying the mean.")

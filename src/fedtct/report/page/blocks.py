@@ -127,6 +127,12 @@ def downwards(axis: Trace) -> Trace:
     return axis | {"range": axis["range"][::-1]}
 
 
+def beside_names(axis: Trace) -> Trace:
+    """The axis with room below zero, so that symbols there are not drawn over the names beside it."""
+    low, high = axis["range"]
+    return axis | {"range": [-0.03 * high, high]} if low == 0 else axis
+
+
 def logarithmic(values: Iterable[float | None], title: str = "") -> Trace:
     """A logarithmic axis for these values, with numbers as people write them at the ticks."""
     positive = [value for value in values if value is not None and 0 < value < inf] or [1.0]

@@ -12,6 +12,7 @@ from fedtct.report.page.blocks import (
     Section,
     Trace,
     beside,
+    beside_names,
     colour,
     downwards,
     of,
@@ -44,13 +45,14 @@ def section(task: Task) -> Section | None:
         "How often each class is recognised",
         [_recalls(method, task, tables, names) for method, tables in of_method.values()],
         {
-            "xaxis": PERCENT | {"title": {"text": "accuracy on the class"}},
+            "xaxis": beside_names(PERCENT) | {"title": {"text": "accuracy on the class"}},
             "yaxis": downwards(ticks(names)) | {"automargin": True},
             "hovermode": "closest",
         },
         height=rows_height(classes, len(task.methods)),
     )
     where = "the test set" if tested else "what silos hold out"
+    unknown = "" if tested else task.not_rated
     total = {label: _total(tables) for label, (_, tables) in of_method.items()}
     right = {label: sum(table[c][c] for c in range(classes)) for label, table in total.items()}
     best_first = sorted(total, key=lambda label: -right[label] / len(of_method[label][1]))  # some have more seeds
@@ -58,7 +60,7 @@ def section(task: Task) -> Section | None:
     (chart, *more) = taken.values()
     seeds = max(len(tables) for _, tables in of_method.values())
     summed = " The first chart shows means over seeds, the second the samples of all seeds together."
-    intro = f"On {where}.{summed if seeds > 1 else ''}"
+    intro = f"On {where}.{summed if seeds > 1 else ''} {unknown}".strip()
     return Section("Class by class", [recognised, Choice(taken) if more else chart], intro=intro)
 
 

@@ -65,6 +65,13 @@
     return { ...axis, ...angle, tickvals: some(axis.tickvals), ticktext: plain(some(axis.ticktext)) };
   };
 
+  // Ticks of shares as far apart as their numbers need: beside long names there is little room, and Plotly turns them.
+  const apart = (axis, pixels) => {
+    if (!axis.dtick || !axis.range) return axis;
+    const room = (pixels * axis.dtick) / Math.abs(axis.range[1] - axis.range[0]);
+    return room < 6 * LETTER ? { ...axis, dtick: axis.dtick * (axis.dtick === 0.2 ? 2.5 : 2) } : axis;
+  };
+
   // A title in lines that are no longer than its axis.
   const wrapped = (axis, pixels) => {
     const most = Math.max(10, Math.floor(pixels / (LETTER + 0.5)));
@@ -84,7 +91,7 @@
     const [across, down] = [shortened(x, Math.min(most, 18)), shortened(y, most)];
     const width = place.clientWidth - 60 - LETTER * longest(down) - (square ? 70 : 0);
     const height = square ? Math.min(width, 520) : place.clientHeight - 90;
-    return { xaxis: wrapped(thin(across, width, true), width), yaxis: thin(down, height, false) };
+    return { xaxis: wrapped(apart(thin(across, width, true), width), width), yaxis: thin(down, height, false) };
   };
 
   const layout = (chart, place) => {

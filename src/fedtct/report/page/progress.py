@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from fedtct.history import rated_on
-from fedtct.report.curves import Curve, Point, read_curves, read_stage
+from fedtct.report.curves import Curve, Point, beneath, level, read_curves, read_stage
 from fedtct.report.page.blocks import (
     NARROW,
     Chart,
@@ -25,6 +25,7 @@ from fedtct.report.page.tasks import Method, Task
 STAGES = {"stage1": "stage 1", "convexify": "statistics", "stage2": "stage 2"}  # whose rounds these are
 LOSSES = {"stage1": "cross-entropy in stage 1", "stage2": "squared error in stage 2"}
 LOSS = Rating("loss", {}, ".3g", 1, 3, "")
+WIDER = 4  # pixels, of a line for each one that lies on it
 AXES = {"round": "rounds", "megabyte": "MB a silo sends and receives"}
 MEASURES: dict[str, Callable[[Point], float]] = {
     "round": lambda point: point.rounds,
@@ -41,6 +42,7 @@ def section(task: Task) -> Section:
     rating = rating_of(task)
     curves = whole if task.regression else _trained(whole)
     start = "" if curves is whole else " Round 0 is lower, and left out of the charts of accuracy."
+    start += " A line is wider where others lie on it." if any(beneath(curves, MEASURES["round"], WIDER)) else ""
     axis = rating.axis_for(point.low for curve in curves for point in curve.points)
     charts = _charts(accuracy[0].upper() + accuracy[1:], task, curves, rating, {"yaxis": axis})
     tested = rated_on([row for many in histories.values() for rows in many for row in rows]) == "test"
@@ -80,18 +82,21 @@ def _charts(what: str, task: Task, curves: Sequence[Curve], shown: Rating, layou
     farthest = max(curve.last.megabytes for curve in curves) or 1.0
     charts = []
     for unit, measure in MEASURES.items():
+        drawn = [level(curve, farthest) if curve.silent and unit == "megabyte" else curve for curve in curves]
         traces: list[Trace] = []
-        for curve in curves:
-            level = curve.silent and unit == "megabyte"
+        for curve, wider in zip(drawn, beneath(drawn, measure, WIDER), strict=True):
             method = methods[curve.label]
-            traces += _level(method, curve, shown, farthest) if level else _draw(method, curve, shown, measure)
+            if curve.silent and unit == "megabyte":
+                traces.append(_level(method, curve, shown, wider))
+            else:
+                traces += _draw(method, curve, shown, measure, wider)
         last = max(curve.last.rounds for curve in curves) if unit == "round" else math.inf
         axis = rounds_axis(AXES[unit], last)
         charts.append(Chart(f"{what} by {unit}", traces, {"xaxis": axis} | layout))
     return charts
 
 
-def _draw(method: Method, curve: Curve, shown: Rating, measure: Callable[[Point], float]) -> list[Trace]:
+def _draw(method: Method, curve: Curve, shown: Rating, measure: Callable[[Point], float], wider: float) -> list[Trace]:
     """Lines of the stages, a band, rings where a stage begins, and the points that show values."""
     quiet = {"hoverinfo": "skip"}
     traces = []
@@ -102,14 +107,14 @@ def _draw(method: Method, curve: Curve, shown: Rating, measure: Callable[[Point]
     *earlier, final = curve.stages
     for stage in (*earlier, final):
         last = stage is final
-        line = {"color": colour(method), "width": 2 if last else 1.5, "dash": "solid" if last else "4px,3px"}
+        line = {"color": colour(method), "width": (2 if last else 1.5) + wider, "dash": "solid" if last else "4px,3px"}
         traces.append(
             of(method, x=[*map(measure, stage)], y=[p.value for p in stage], mode="lines", line=line, **quiet)
         )
     for stage in earlier:
-        ring = {"color": "@page", "size": 11, "line": {"color": colour(method), "width": 2}}
+        ring = {"color": "@page", "size": 11 + wider, "line": {"color": colour(method), "width": 2}}
         traces.append(of(method, x=[measure(stage[-1])], y=[stage[-1].value], mode="markers", marker=ring, **quiet))
-    marker = {"color": colour(method), "symbol": symbol(method), "size": 7, "maxdisplayed": 9}
+    marker = {"color": colour(method), "symbol": symbol(method), "size": 7 + wider, "maxdisplayed": 9}
     traces.append(
         of(
             method,
@@ -124,13 +129,13 @@ def _draw(method: Method, curve: Curve, shown: Rating, measure: Callable[[Point]
     return traces
 
 
-def _level(method: Method, curve: Curve, shown: Rating, farthest: float) -> list[Trace]:
+def _level(method: Method, curve: Curve, shown: Rating, wider: float) -> Trace:
     """What sends nothing, at where it ends."""
-    line = {"color": colour(method), "width": 2, "dash": "dot"}
-    ends = {"x": [0, farthest], "y": [curve.last.value] * 2, "customdata": [[curve.last.value]] * 2}
-    return [
-        of(method, **ends, mode="lines", line=line, hovertemplate=f"%{{customdata[0]:{shown.template}}}, sends nothing")
-    ]
+    line = {"color": colour(method), "width": 2 + wider, "dash": "dot"}
+    ends = {"x": [point.megabytes for point in curve.points], "y": [point.value for point in curve.points]}
+    told = {"customdata": [[point.value] for point in curve.points]}
+    template = f"%{{customdata[0]:{shown.template}}}, sends nothing"
+    return of(method, **ends, **told, mode="lines", line=line, hovertemplate=template)
 
 
 def _place(point: Point) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from statistics import fmean
 
+from fedtct.errors import listing
 from fedtct.history import Finding, Row, rated_on
 from fedtct.report.curves import LOWEST_R2
 from fedtct.report.page.blocks import (
@@ -19,6 +20,7 @@ from fedtct.report.page.blocks import (
     TableRow,
     Trace,
     beside,
+    beside_names,
     colour,
     downwards,
     of,
@@ -65,6 +67,8 @@ def section(task: Task) -> Section:
     own = " or ".join(SILO_SAMPLES[kind] for kind in kinds)
     everybody = "the whole test set" if tested else "what all silos hold out"
     intro = f"{_training(everything)} “Such as its own” is {own}; “everybody’s” is {everybody}."
+    more = [task.not_rated if "holdout" in kinds else "", _away(task)]
+    intro = " ".join([intro, *filter(None, more)])
     return Section("Who gains, who loses", blocks, intro=intro)
 
 
@@ -150,7 +154,7 @@ def _layout(traces: Sequence[Trace], names: Sequence[str], rating: Rating, title
     values = [x for trace in traces for x in trace["x"] if x is not None]
     hidden = f"; below {LOWEST_R2:g} is outside" if min(values, default=0.0) < LOWEST_R2 else ""
     return {
-        "xaxis": rating.axis_for(values) | {"title": {"text": title + hidden}},
+        "xaxis": beside_names(rating.axis_for(values)) | {"title": {"text": title + hidden}},
         "yaxis": downwards(ticks(names)) | {"title": {"text": "silo"}},
         "hovermode": "closest",
     }
@@ -207,11 +211,26 @@ def _without_models_of_their_own(task: Task) -> Section:
     rating = rating_of(task)
     note = Note("What each silo would reach alone is not known: that was not computed, or silos are elsewhere.")
     if not traces:
-        return Section("Silo by silo", [note])
+        return Section("Silo by silo", [note], intro=_away(task))
     layout = _layout(traces, names, rating, f"{rating.name} on the silo’s own samples")
     height = rows_height(len(names), len(task.methods))
     chart = Chart("As the silos rate the final model", traces, layout, height)
-    return Section("Silo by silo", [chart, note])
+    return Section("Silo by silo", [chart, note], intro=_away(task))
+
+
+def _away(task: Task) -> str:
+    """Who did not answer in some rounds, a sentence a run; empty if all silos always did."""
+    runs = [(method, run) for method in task.methods for run in method.runs]
+    told = []
+    for method, run in runs:
+        answered = [row.silos for row in run.history if row.silo_bytes_down]
+        names = dict.fromkeys([*(run.agreement() or {}).get("silos", ()), *(name for row in answered for name in row)])
+        missed = {name: sum(name not in row for row in answered) for name in names}
+        away = [f"{name} for {rounds}" for name, rounds in missed.items() if rounds]
+        if answered and away:
+            which = "" if len(runs) == 1 else f" ({method.label}, seed {run.config.seed})"
+            told.append(f"Not every silo answered in all of the {len(answered)} rounds{which}. Away: {listing(away)}.")
+    return " ".join(told)
 
 
 def _ratings(row: Row) -> dict[str, float | None]:

@@ -1,6 +1,7 @@
 """All sections on one page, in one file."""
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -18,6 +19,7 @@ from fedtct.report.style import COLOURS
 from fedtct.runs.folder import RunFolder
 
 REPORT = "report.html"
+LONGEST = 32  # letters of a word in a table
 SECTIONS: tuple[Callable[[Task], Section | None], ...] = (
     answer.section,
     progress.section,
@@ -61,7 +63,7 @@ def render(runs: Sequence[RunFolder]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {"place": place, "charts": charts, "to_json": to_json, "read": read}
+    environment.globals |= {"place": place, "charts": charts, "to_json": to_json, "read": read, "pieces": pieces}
     pages = [(task, [section for make in SECTIONS if (section := make(task))]) for task in tasks]
     methods = {method.label: method for task in tasks for method in task.methods}
     return environment.get_template("page.html").render(
@@ -81,6 +83,11 @@ def short(value: Any) -> Any:
     if isinstance(value, list):
         return [short(item) for item in value]
     return float(f"{value:.5g}") if isinstance(value, float) else value
+
+
+def pieces(text: str) -> list[str]:
+    """A table's text, cut where a very long word may go on in the next line: a silo may be called as a file was."""
+    return re.sub(rf"(\S{{{LONGEST}}})(?=\S)", "\\1\0", text).split("\0")
 
 
 def read(name: str) -> str:
