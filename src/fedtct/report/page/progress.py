@@ -23,6 +23,7 @@ from fedtct.report.page.blocks import (
 from fedtct.report.page.tasks import Method, Task
 
 STAGES = {"stage1": "stage 1", "convexify": "statistics", "stage2": "stage 2"}  # whose rounds these are
+WHOSE = {"test_loss": "Test", "holdout_loss": "Held-out", "train_loss": "Training"}  # the first that is known
 LOSSES = {"stage1": "cross-entropy in stage 1", "stage2": "squared error in stage 2"}
 LOSS = Rating("loss", {}, ".3g", 1, 3, "")
 WIDER = 4  # pixels, of a line for each one that lies on it
@@ -45,13 +46,13 @@ def section(task: Task) -> Section:
     start += " A line is wider where others lie on it." if any(beneath(curves, MEASURES["round"], WIDER)) else ""
     axis = rating.axis_for(point.low for curve in curves for point in curve.points)
     charts = _charts(accuracy[0].upper() + accuracy[1:], task, curves, rating, {"yaxis": axis})
-    tested = rated_on([row for many in histories.values() for rows in many for row in rows]) == "test"
-    whose, field = ("Test", "test_loss") if tested else ("Training", "train_loss")  # held-out samples have none
+    rows = [row for many in histories.values() for rows in many for row in rows]
+    field = next((field for field in WHOSE if any(getattr(row, field) is not None for row in rows)), "train_loss")
     for stage, loss in (LOSSES | ({"stage1": "squared error in stage 1"} if task.regression else {})).items():
         curves = read_stage(histories, field, stage)
         if any(len(curve.points) > 1 for curve in curves):
             values = [value for curve in curves for point in curve.points for value in (point.low, point.high)]
-            charts += _charts(f"{whose} {loss}", task, curves, LOSS, {"yaxis": logarithmic(values)})
+            charts += _charts(f"{WHOSE[field]} {loss}", task, curves, LOSS, {"yaxis": logarithmic(values)})
     return Section("How it went", charts, intro=(_reading(task) + start).strip())
 
 
