@@ -56,9 +56,9 @@ def _draw(axes: Axes, curve: Curve, index: int, measure: Measure, shares: bool, 
     style: Literal[":", "-"] = ":" if curve.silent else "-"
     *earlier, last = [([measure(p) for p in stage], [p.value for p in stage]) for stage in curve.stages]
     for xs, ys in earlier:
-        axes.plot(xs, ys, "--", color=colour, dashes=DASHES, lw=1.4 + wider)
+        axes.plot(xs, ys, "--", color=colour, dashes=DASHES, lw=1.4 + wider, clip_on=not shares)
         axes.plot(xs[-1], ys[-1], "o", ms=9 + wider, mfc="white", mec=colour, mew=1.5, zorder=3)
-    axes.plot(*last, style, color=colour, lw=1.8 + wider)
+    axes.plot(*last, style, color=colour, lw=1.8 + wider, clip_on=not shares)
 
     xs, ys = [measure(p) for p in curve.points], [p.value for p in curve.points]
     step = -(-len(xs) // MARKS)
@@ -76,7 +76,7 @@ def _scale(axes: Axes, whole: bool, shares: bool) -> None:
     """Both axes from zero, but that R² may be less; values no higher than they can be, round numbers at the ticks."""
     axes.set_xlim(left=0, right=None if axes.dataLim.xmax > 0 else 1)
     low = max(axes.dataLim.ymin, LOWEST_R2)
-    axes.set_ylim(bottom=low - 0.05 if low < 0 else 0, top=min(max(axes.get_ylim()[1], 0.02), 1.01))
+    axes.set_ylim(bottom=low - 0.05 if low < 0 else 0, top=min(max(1.03 * axes.dataLim.ymax, 0.02), 1.01))
     axes.xaxis.set_major_locator(MaxNLocator(nbins=9, steps=[1, 2, 5, 10], integer=whole))
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
     if shares:
