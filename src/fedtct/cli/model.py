@@ -32,6 +32,7 @@ def predict(
     """
     with Screen() as screen:
         screen.wait("reading the model")
+        from fedtct.data.texts import composed
         from fedtct.files import write_text
         from fedtct.runs.places import free_file
         from fedtct.runs.predictions import prediction_table, row_names
@@ -41,7 +42,7 @@ def predict(
         path = free_file(out) if out else None
         saved = Saved.load(where, own, device)
         screen.wait(f"reading {file}")
-        columns = [name.strip() for name in keep.split(",")] if keep else []
+        columns = [composed(name.strip()) for name in keep.split(",")] if keep else []
         x = saved.inputs(file, columns)
         names = row_names(x, file, columns)
         saved.model.on_batch = screen.count("predicting")
