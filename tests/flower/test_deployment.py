@@ -236,6 +236,7 @@ class Halved(fedtct.FedAvg):
 
 
 @four
+@pytest.mark.slow  # half a minute; the same is tested without processes
 def test_a_model_of_ones_own_in_the_app_folder(deployment, tmp_path):
     app = app_of(tmp_path / "app", SILOS, {}, method="fedavg", rounds=[1], model="fedtct_app.model:build")
     (app / "fedtct_app" / "model.py").write_text(OWN_MODEL)
@@ -264,6 +265,7 @@ def test_a_method_of_ones_own_in_the_app_folder(deployment, tmp_path):
 
 
 @four
+@pytest.mark.slow  # half a minute; the same is tested without processes
 def test_a_silo_with_data_of_another_shape_is_named_at_the_server(deployment, tmp_path):
     file, (x, y) = deployment.silo_file("s3"), parts()[3]
     before = file.read_text()

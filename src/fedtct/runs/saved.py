@@ -18,7 +18,16 @@ from fedtct.runs.choose import chosen
 from fedtct.runs.folder import CONFIG, MODEL, RunFolder
 from fedtct.runs.forms import SPLIT
 from fedtct.runs.places import free_file
-from fedtct.runs.summary import SILO_SAMPLES, CommonClass, SiloRatings, Summary, final_row, silos_told
+from fedtct.runs.summary import (
+    SILO_SAMPLES,
+    CommonClass,
+    SiloRatings,
+    Summary,
+    final_row,
+    hold_nothing_out,
+    not_rated,
+    silos_told,
+)
 from fedtct.tasks import Regression
 
 CARD, TARGET = "model_card", "target"
@@ -162,4 +171,6 @@ def _silo_table(run: RunFolder, metric: str, show: str) -> list[str]:
     names = names if len(names) == len(silos.values) else [f"silo {k}" for k in range(len(silos.values))]
     told = ["–" if value is None else show.format(value) for value in silos.values]
     lines = ["", f"| silo | {metric} on {SILO_SAMPLES[silos.on]} |", "|---|---|"]
-    return lines + [f"| {name} | {value} |" for name, value in zip(names, told, strict=True)]
+    note = not_rated(hold_nothing_out(run)) if silos.on == "holdout" else ""
+    unknown = ["", f"Note: {note}."] if note else []
+    return lines + [f"| {name} | {value} |" for name, value in zip(names, told, strict=True)] + unknown
