@@ -1,6 +1,7 @@
 """What FedDyn's fall comes with: its accuracy by round in networks with BatchNorm, with GroupNorm, and with neither.
 
     python -m studies.feddyn_norms
+    python -m studies.feddyn_norms --show  # what the file tells, without running anything
 
 Scikit-learn's digits, two classes a silo, three layers of 64 units, batches of ten, so that silos go far in a round.
 FedAvg, which is FedDyn with α = 0, stands beside. No setting was chosen by test accuracies.
@@ -11,6 +12,7 @@ import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -33,7 +35,11 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("file", type=Path, nargs="?", default=Path("results/feddyn-norms.json"))
     arguments.add_argument("--seeds", type=int, default=3)
+    arguments.add_argument("--show", action="store_true")
     chosen = arguments.parse_args()
+    if chosen.show:
+        show(json.loads(chosen.file.read_text())["runs"])
+        return
     where = environment("cpu") | {"command": "python -m studies.feddyn_norms"}
     config = SETTINGS | {"dataset": "digits", "split": SPLIT, "silos": SILOS}
     runs: list[dict[str, Any]] = []
@@ -43,6 +49,17 @@ def main() -> None:
         print(f"seed {seed}, {norm}, alpha {alpha}: highest {max(curve):.3f}, at the end {curve[-1]:.3f}", flush=True)
         record = {"config": config, "environment": where, "runs": runs}
         chosen.file.write_text(json.dumps(record, indent=1) + "\n")
+    show(runs)
+
+
+def show(runs: list[dict[str, Any]]) -> None:
+    """The mean of five rounds, where it is highest and at the end, over seeds; then of each seed."""
+    for norm, alpha in itertools.product(NORMS, ALPHAS):
+        curves = [run["test_accuracy"] for run in runs if (run["norm"], run["alpha"]) == (norm, alpha)]
+        means = [[fmean(curve[end - 4 : end + 1]) for end in range(5, len(curve))] for curve in curves]
+        highest, last = ([pick(five) for five in means] for pick in (max, lambda five: five[-1]))
+        each = ", ".join(f"{high:.3f} {end:.3f}" for high, end in zip(highest, last, strict=True))
+        print(f"{norm}, alpha {alpha}: highest {fmean(highest):.3f}, at the end {fmean(last):.3f} (by seed: {each})")
 
 
 def test_accuracies(norm: str, alpha: float, seed: int) -> list[float]:
