@@ -206,6 +206,21 @@ def test_curves_of_a_panel_can_be_told_apart(done):
     assert max(len(axes.get_legend_handles_labels()[0]) for _, axes in drawn) > len(COLOURS)
 
 
+def test_a_curve_has_the_same_look_before_others_are_run(done, tmp_path):
+    panel = next(panel for panel in figures()["figure2"].panels if panel.title == "SCAFFOLD")
+    last = panel.curves[-1].run
+    (tmp_path / "alone").mkdir()
+    shutil.copy(done[1].result(last), tmp_path / "alone")
+
+    def look(folder):
+        axes = Figure().add_subplot()
+        draw_panel(Results(folder), panel, axes)
+        line = axes.get_legend_handles_labels()[0][-1]
+        return line.get_linestyle(), line.get_color()
+
+    assert look(tmp_path / "alone") == look(done[0] / "results")
+
+
 def test_out_of_time_after_every_round_is_as_never_stopped(tmp_path, done):
     _, finished = done
     run = Train("fashion-mnist", "simple-cnn", "random", "classes:2", "scaffold")

@@ -147,10 +147,12 @@ def _accuracy(panel: Panel) -> str:
 
 def draw_panel(results: Results, panel: Panel, axes: Axes) -> None:
     """Every run in a look of its own, dashed once colours are used up, but for stage 1, which many of them share."""
-    lasting = {c.run: r for c in panel.curves for r in results.of(c.run)[:1] if not r.diverged}
+    known = {curve.run: next(iter(results.of(curve.run)), None) for curve in panel.curves}
+    # A run that is still to come has its look already, so that a split's colour is the same in all panels.
+    lasting = [run for run, result in known.items() if result is None or not result.diverged]
     looks = dict(zip(lasting, itertools.product(("-", "--"), COLOURS), strict=False))
     for curve in panel.curves:
-        if result := lasting.get(curve.run):
+        if (result := known[curve.run]) and curve.run in looks:
             before, points = result.curves(curve.metric)
             (style, colour), label = looks[curve.run], _label(curve, result)
             if curve.metric == "train" and _accuracy(panel) == BOTH:
