@@ -56,7 +56,7 @@ class Agreement(NamedTuple):
 def describe(x: Any, y: Any, held_y: Any, whose: str, *, private: bool = False) -> Description:
     """A silo's part: sizes, statistics of the samples it trains on, and which classes it has; if private, sizes."""
     reply: Description = {"n": len(y), "held": len(held_y), "shape": torch.tensor(x.shape[1:])}
-    reply |= _describe_inputs(x, whose) | describe_answers(y, held_y)
+    reply |= _describe_inputs(x, whose) | describe_answers(y, held_y, whose)
     return {key: reply[key] for key in PUBLIC} if private else reply
 
 

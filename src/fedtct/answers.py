@@ -9,24 +9,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fedtct.data.samples import MANY_WHOLE, join
+from fedtct.data.samples import MANY_WHOLE
+from fedtct.data.table_agreement import MANY_TEXTS, TOLD_EACH
+from fedtct.data.texts import spelt_alike
 from fedtct.errors import FedtctError, listing
 from fedtct.tasks import Classification, Regression, Task, sorted_names
 
 Description = dict[str, Any]  # tensors and plain values, as any message
 LABELS, NAMES, NUMBERS = "labels", "names", "numbers"
+HELD_LABELS, HELD_NAMES = "held_labels", "held_names"  # which are in no training sample of the silo
 CODES, FEW_CLASSES = 2, 10  # so many times as many classes as there are labels, beyond a few, are none
 FEW_SAMPLES = 100  # of a class: many whole numbers with fewer each may be quantities
 AS_NUMBERS = "give them as real numbers (in Python y.astype(float); for files task = regression, --task in a command)"
 AS_TEXTS = "give them as texts (in Python y.astype(str); for files task = classification, --task in a command)"
 
 
-def describe_answers(y: Any, held_y: Any) -> Description:
+def describe_answers(y: Any, held_y: Any, whose: str) -> Description:
     """A silo's part: which kind they are, and which classes there are, or how numbers are distributed."""
     if not isinstance(y, Tensor):
-        return {"answers": NAMES, NAMES: json.dumps(sorted(set(join([y, held_y]).tolist())))}
+        learnt, held = set(y.tolist()), set(held_y.tolist())
+        _warn_of_many_names(len(learnt), len(y), whose)
+        only_held = {HELD_NAMES: json.dumps(sorted(held - learnt))} if held - learnt else {}
+        return {"answers": NAMES, NAMES: json.dumps(sorted(learnt | held)), **only_held}
     if not y.is_floating_point():
-        return {"answers": LABELS, LABELS: torch.cat([y, held_y]).unique().cpu()}
+        labels = torch.cat([y, held_y]).unique().cpu()
+        unlearnt = labels[~torch.isin(labels, y.cpu())]
+        return {"answers": LABELS, LABELS: labels} | ({HELD_LABELS: unlearnt} if len(unlearnt) else {})
     mean = float(y.mean())
     return {"answers": NUMBERS, "answer_mean": mean, "answer_m2": float((y - mean).square().sum())}
 
@@ -37,9 +45,11 @@ def agree_on_answers(silos: Mapping[str, Description], num_classes: int | None) 
     if told[0]["answers"] == NUMBERS:
         return _agree_on_numbers(told), 1
     if told[0]["answers"] == NAMES:
-        names = sorted_names({name for silo in told for name in json.loads(silo[NAMES])})
+        classes = [(json.loads(silo[NAMES]), json.loads(silo.get(HELD_NAMES, "[]"))) for silo in told]
+        names = sorted_names({name for own, _ in classes for name in own})
         if len(names) < 2:
             raise FedtctError(f"all silos together have a single class, {names[0]}: there is nothing to learn")
+        _check_learnt(classes)
         _warn_of_spellings(names)
         _warn_of_numbers_and_words({name: json.loads(silo[NAMES]) for name, silo in silos.items()})
         return Classification(names), len(names)
@@ -53,16 +63,39 @@ def agree_on_answers(silos: Mapping[str, Description], num_classes: int | None) 
             raise FedtctError(f"{name} has label {label}, but there are {outputs} classes, counted from 0")
     if outputs < 2:
         raise FedtctError("all silos together have a single class, 0: there is nothing to learn")
+    _check_learnt([(silo[LABELS].tolist(), silo.get(HELD_LABELS, torch.tensor([])).tolist()) for silo in told])
     return Classification(), outputs
+
+
+def _check_learnt(classes: Sequence[tuple[list[Any], list[Any]]]) -> None:
+    """Say which classes nobody trains on, as all their samples are held out; refused if that leaves a single one.
+
+    Of every silo there are its classes, and those that it trains on no sample of.
+    """
+    learnt = set().union(*(set(own) - set(held) for own, held in classes))
+    only_held = sorted(set().union(*(held for _, held in classes)) - learnt)
+    where = f"all samples of class {listing(map(str, only_held))} are among those that silos hold out"
+    advice = "change holdout, or find more samples of it"
+    if only_held and len(learnt) < 2:
+        raise FedtctError(f"{where}: there is nothing to learn of a single class; {advice}")
+    if only_held:
+        warnings.warn(f"{where}: it cannot be learnt; {advice}", stacklevel=2)
+
+
+def _warn_of_many_names(names: int, samples: int, whose: str) -> None:
+    """Say that a target's texts leave the silo where they are so many that they are no classes."""
+    if names > max(MANY_TEXTS, samples / 2):
+        warnings.warn(
+            f"{whose}: the target has {names} different texts in {samples} training samples, each of them a class; "
+            f"{TOLD_EACH}: if they are quantities, {AS_NUMBERS}; if they are names of people or notes, choose another "
+            "target",
+            stacklevel=2,
+        )
 
 
 def _warn_of_spellings(names: Sequence[str]) -> None:
     """Say that classes which look the same are not: silos' files come from different hands."""
-    alike: dict[str, list[str]] = {}
-    for name in names:
-        alike.setdefault({"true": "1", "false": "0"}.get(name.casefold(), name.casefold()), []).append(name)
-    if several := [group for group in alike.values() if len(group) > 1]:
-        told = ", ".join(" and ".join(f"'{name}'" for name in group) for group in several)
+    if told := spelt_alike(names):
         warnings.warn(f"{told} count as different classes: write them alike in all silos if they are one", stacklevel=2)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, check_whole
 from fedtct.least_squares import Sums
 from fedtct.models import Weights
 from fedtct.seeds import whole_digest
@@ -35,6 +35,7 @@ def noise_multiplier(epsilon: float, delta: float, releases: int) -> float:
     >>> round(noise_multiplier(epsilon=8, delta=1e-5, releases=1), 3)
     0.6
     """
+    check_whole(0, releases=releases)
     return math.sqrt(max(releases, 1)) / mu_of(epsilon, delta)
 
 

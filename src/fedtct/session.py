@@ -91,6 +91,10 @@ class Session:
         device = federation.device if isinstance(federation, LocalFederation) else torch.device("cpu")
         precision = federation.precision if isinstance(federation, LocalFederation) else None
         network = spec.build(device, state=state, precision=precision, channels_last=True)
+        if not bool(network.parameters.isfinite().all()):
+            raise FedtctError(
+                "the weights to start from hold NaN or infinite values: mend the model's, or init_weights"
+            )
         _keep(journal, agreed, network)
         if state is not None:  # it may hold other buffers than those that the model's constructor drew
             spec = replace(spec, fixed=network.fixed())

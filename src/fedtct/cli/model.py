@@ -42,7 +42,7 @@ def predict(
         path = free_file(out) if out else None
         saved = Saved.load(where, own, device)
         screen.wait(f"reading {file}")
-        columns = [composed(name.strip()) for name in keep.split(",")] if keep else []
+        columns = [composed(name) for name in keep.split(",")] if keep else []
         x = saved.inputs(file, columns)
         names = row_names(x, file, columns)
         saved.model.on_batch = screen.count("predicting")

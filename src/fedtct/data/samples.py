@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from fedtct.data.tables import LARGEST, as_table, is_table
+from fedtct.data.tables import LARGEST, NUMBERS, as_table, is_table, written
 from fedtct.data.texts import all_composed
 from fedtct.errors import FedtctError
 
@@ -61,7 +62,7 @@ def as_inputs(x: Any, whose: str) -> Inputs:
 def as_answers(y: Any, whose: str) -> Any:
     """Whole numbers are labels, real numbers are targets of a regression, texts and truth values are names."""
     _refuse_masks(y, whose)
-    y = y if isinstance(y, Tensor) else np.asarray(y)
+    y = y if isinstance(y, Tensor) else _as_array(y)
     if y.ndim != 1 or "complex" in str(y.dtype):
         raise FedtctError(f"{whose}: y must be a vector of labels, numbers or names, it is {y.dtype} {tuple(y.shape)}")
     if isinstance(y, np.ndarray) and y.dtype.kind in "OUSTb" and len(y):
@@ -165,7 +166,9 @@ def join(parts: Sequence[Any]) -> Any:
 
 
 def _refuse_masks(values: Any, whose: str) -> None:
-    """What lies under a mask is no value, though an array can be made of it."""
+    """What lies under a mask is no value, though an array can be made of it; of sparse ones of scipy none can."""
+    if hasattr(values, "toarray"):
+        raise FedtctError(f"{whose}: a sparse matrix is given: use its toarray()")
     if np.ma.is_masked(values):
         raise FedtctError(f"{whose}: some values are masked: fill them in, or drop these samples")
 
@@ -179,6 +182,17 @@ def _as_tensor(values: Any, whose: str) -> Tensor:
         return torch.as_tensor(values).detach().to_dense()  # of samples nobody asks a gradient
     except (TypeError, ValueError, RuntimeError) as error:
         raise FedtctError(f"{whose}: samples and labels must be arrays of numbers", error) from error
+
+
+def _as_array(y: Any) -> "np.ndarray[Any, Any]":
+    """Answers as an array: categories of pandas, of which numbers are codes, as texts; exact decimals as numbers."""
+    if str(getattr(y, "dtype", "")) == "category":
+        numbers_written = (written(value) if isinstance(value, NUMBERS) and value == value else value for value in y)
+        return np.array(list(numbers_written), object)
+    array = np.asarray(y)
+    real = array.dtype == object and all(isinstance(value, NUMBERS) for value in array.flat)
+    exact = real and any(isinstance(value, float | Decimal) for value in array.flat)
+    return array.astype(np.float64) if exact else array
 
 
 def _as_names(y: "np.ndarray[Any, Any]", whose: str) -> Any:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from fedtct.data.tables import NUMBER, TEXT, TO_IGNORE, Column, Facts, TableCode, odd_ones
+from fedtct.data.texts import spelt_alike
 from fedtct.errors import FedtctError, listing, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MANY_TEXTS = 20  # different ones, in more than half of the rows: they may be names or numbers of people
+TOLD_EACH = "whoever asks the silos, every other silo and whoever gets the model is told each of them"
 ENOUGH = 20  # values of a column, to say how it is distributed
 FAR_MEANS, FAR_SPREADS = 4, 30  # in standard deviations; times
 
@@ -47,8 +49,7 @@ def _warn_of_many_texts(facts: Facts, whose: str) -> None:
     if len(facts.categories) > max(MANY_TEXTS, facts.present / 2):
         warnings.warn(
             f"{whose}: column '{facts.name}' has {len(facts.categories)} different texts in {facts.present} training "
-            "rows; whoever asks the silos, every other silo and whoever gets the model is told each of them: "
-            "ignore names, numbers of people, dates and notes",
+            f"rows; {TOLD_EACH}: ignore names, numbers of people, dates and notes",
             stacklevel=2,
         )
 
@@ -67,8 +68,10 @@ def agree_on_table(told: Mapping[str, list[dict[str, Any]]]) -> TableCode:
             "There is nothing to learn from."
         )
     _warn_of_still([facts.name for facts in merged if not facts.varies])
+    _warn_of_spellings(merged)
     _warn_of_units(silos)
-    return TableCode(tuple(Column.of(facts.checked("all silos together")) for facts in merged))
+    columns = tuple(Column.of(facts.checked("all silos together")) for facts in merged)
+    return TableCode(columns, in_order=len(orders) == 1)
 
 
 def _check_columns(silos: Mapping[str, Mapping[str, Facts]]) -> None:
@@ -110,6 +113,17 @@ def _warn_of_still(names: Sequence[str]) -> None:
             f"what should vary; if nothing should, {TO_IGNORE}",
             stacklevel=2,
         )
+
+
+def _warn_of_spellings(columns: Sequence[Facts]) -> None:
+    """Say that categories which look the same are not: silos' files come from different hands."""
+    for facts in columns:
+        if told := spelt_alike(facts.categories):
+            warnings.warn(
+                f"column '{facts.name}': {told} count as different categories: write them alike in all silos if they "
+                "are one",
+                stacklevel=2,
+            )
 
 
 def _warn_of_units(silos: Mapping[str, Mapping[str, Facts]]) -> None:

@@ -90,7 +90,7 @@ def _read_csv(path: Path, texts: Sequence[str]) -> pd.DataFrame:
 
 def _name(written: object) -> str:
     """The name of a column as it is meant: without blanks around it, in one form."""
-    return composed(str(written).strip())
+    return composed(str(written))
 
 
 def _refuse_twins(path: Path, names: Sequence[str]) -> None:

@@ -123,7 +123,9 @@ def _column(values: pd.Series[Any], name: str, whose: str) -> NDArray[Any]:
         raise FedtctError(
             f"{whose}: column '{name}' holds {what}: turn it into numbers or texts first, or leave it out"
         )
-    if pd.api.types.is_numeric_dtype(kind) or all(isinstance(value, NUMBERS) for value in plain):
+    if isinstance(kind, pd.CategoricalDtype):  # its numbers are codes
+        plain = [written(value) if isinstance(value, NUMBERS) else value for value in plain]
+    elif pd.api.types.is_numeric_dtype(kind) or all(isinstance(value, NUMBERS) for value in plain):
         result = np.full(len(values), np.nan)
         result[~missing] = np.array(plain, np.float64)
         return _finite(result, name, whose)
@@ -243,6 +245,8 @@ class Column:
             self._warn_of_others(values, whose)
         if self.missing:
             result[:, -1] = gone
+        else:
+            self._warn_of_missing(int(gone.sum()), len(values), whose)
         return result
 
     def _warn_of_far(self, deviations: NDArray[np.float64], whose: str) -> None:
@@ -251,6 +255,16 @@ class Column:
             warnings.warn(
                 f"{whose}: column '{self.name}' is more than {FAR:,} standard deviations from the silos' mean, "
                 f"{self.mean:.4g}, in {far} of {len(deviations)} rows: are they written rightly, in the same units?",
+                stacklevel=2,
+            )
+
+    def _warn_of_missing(self, rows: int, of: int, whose: str) -> None:
+        """Say that values are missing where none was, so that the model has not learnt what that may mean."""
+        if rows:
+            counted = "the mean" if self.categories is None else "none of its categories"
+            warnings.warn(
+                f"{whose}: column '{self.name}' is empty in {rows} of {of} rows, which it never was in training: these "
+                f"count as {counted}",
                 stacklevel=2,
             )
 
@@ -299,6 +313,7 @@ class TableCode:
     """How a table becomes numbers: the same in every silo, and for every sample that is predicted."""
 
     columns: tuple[Column, ...]
+    in_order: bool = True  # in which all silos had them
 
     @property
     def names(self) -> list[str]:
@@ -334,18 +349,24 @@ class TableCode:
 
         if x.ndim != 2 or x.shape[1] != len(self.columns):
             raise FedtctError(f"{whose} has shape {x.shape}: it needs a row of {len(self.columns)} columns a sample")
+        if not self.in_order:
+            raise FedtctError(
+                f"{whose} has no names of columns, and silos had theirs in different orders: give a pandas.DataFrame "
+                f"with {quoted(self.names)}"
+            )
         return pd.DataFrame({column.name: x[:, place] for place, column in enumerate(self.columns)})
 
-    def record(self) -> list[dict[str, Any]]:
+    def record(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return [asdict(column) for column in self.columns]
+        return asdict(self)
 
     @classmethod
-    def from_record(cls, record: list[dict[str, Any]]) -> TableCode:
-        """The code that was recorded; earlier versions kept texts in whatever form they came."""
+    def from_record(cls, record: dict[str, Any] | list[dict[str, Any]]) -> TableCode:
+        """The code that was recorded; earlier versions told columns alone, with texts in whatever form they came."""
+        record = record if isinstance(record, dict) else {"columns": record, "in_order": True}
         columns = []
-        for told in record:
+        for told in record["columns"]:
             categories = told["categories"]
             texts = None if categories is None else tuple(all_composed(categories))
             columns.append(Column(**told | {"name": composed(told["name"]), "categories": texts}))
-        return cls(tuple(columns))
+        return cls(tuple(columns), bool(record["in_order"]))

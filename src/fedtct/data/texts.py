@@ -5,14 +5,22 @@ from collections.abc import Iterable
 
 
 def composed(text: str) -> str:
-    """The text in Unicode's composed form (NFC), so that what looks the same is the same."""
+    """The text without blanks around it and in Unicode's composed form (NFC): what looks the same is the same."""
+    text = text.strip()
     return text if text.isascii() else unicodedata.normalize("NFC", text)
 
 
 def all_composed(texts: Iterable[str]) -> list[str]:
     """Texts, many of them the same, in their composed form: each different one is looked at once."""
     texts = list(texts)
-    if all(map(str.isascii, texts)):
-        return texts
     forms = {text: composed(text) for text in set(texts)}
     return [forms[text] for text in texts]
+
+
+def spelt_alike(texts: Iterable[str]) -> str:
+    """Those among different texts that differ in capitals alone, or as True and 1 do: 'ill' and 'Ill', say."""
+    alike: dict[str, list[str]] = {}
+    for text in texts:
+        alike.setdefault({"true": "1", "false": "0"}.get(text.casefold(), text.casefold()), []).append(text)
+    groups = [group for group in alike.values() if len(group) > 1]
+    return ", ".join(" and ".join(f"'{text}'" for text in group) for group in groups)

@@ -48,8 +48,8 @@ OF_THE_SAMPLES = {
     "table": "of each column its name, how many values are missing, and their mean and spread or which texts occur",
 }
 OF_THE_ANSWERS = {
-    LABELS: "which labels occur",
-    NAMES: "the names of the classes that occur",
+    LABELS: "which labels occur, and which of them in held-out samples alone",
+    NAMES: "the names of the classes that occur, and which of them in held-out samples alone",
     NUMBERS: "the mean and spread of what is to be learnt",
 }
 
@@ -69,13 +69,20 @@ class Disclosure(NamedTuple):
 def messages(config: RunConfig, x: Any, y: Any, num_classes: int | None, half: bool = False) -> list[Disclosure]:
     """The messages of a run for silos with such samples."""
     short = replace(config, rounds=tuple(min(1, n) for n in config.rounds), local_epochs=1, patience=0, device="cpu")
-    recorder = _Recorder([Silo(x, y, holdout=0.5) for _ in range(2)], half)
+    recorder = _Recorder([_silo(x, y) for _ in range(2)], half)
     method = short.build(num_classes)
     if isinstance(method, TCT) and isinstance(method.stage2, Ridge):
         method = replace(method, stage2=_Unsolved(**vars(method.stage2)))
     method.fit(recorder)
     times = dict(zip(("train", "regress"), config.rounds, strict=False))
     return [line._replace(times=times.get(line.question, 1)) for line in recorder.lines]
+
+
+def _silo(x: Any, y: Any) -> Silo:
+    """A silo that judges by what it learns from: of so few samples a class might be among those held out alone."""
+    silo = Silo(x, y)
+    silo.held_x, silo.held_y = silo.x, silo.y
+    return silo
 
 
 def made_up(shape: tuple[int, ...], num_classes: int) -> tuple[Tensor, Tensor]:

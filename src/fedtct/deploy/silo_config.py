@@ -150,7 +150,7 @@ class SiloConfig:
 
     def _check_classes(self, folder: Path) -> None:
         known = set(map(composed, self.classes))
-        if unknown := sorted(f.name for f in folder.iterdir() if f.is_dir() and composed(f.name.strip()) not in known):
+        if unknown := sorted(f.name for f in folder.iterdir() if f.is_dir() and composed(f.name) not in known):
             raise FedtctError(f"{folder / unknown[0]} is no class that silo.toml names")
 
 

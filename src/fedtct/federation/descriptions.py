@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedtct.agreement import ROOT_MEAN_SQUARE
-from fedtct.answers import LABELS, NAMES, NUMBERS, Description
+from fedtct.answers import HELD_LABELS, HELD_NAMES, LABELS, NAMES, NUMBERS, Description
 from fedtct.data.tables import EMPTY, LARGEST, NUMBER, TEXT
 from fedtct.errors import LARGEST_WHOLE
 
@@ -97,6 +97,8 @@ FORMS: dict[str, tuple[Fits, str]] = {
     "square_sum": (_counts(0), "list of whole numbers from 0"),
     LABELS: (_counts(0), "list of whole numbers from 0"),
     NAMES: (_listed(_is_text), "list of texts"),
+    HELD_LABELS: (_counts(0), "list of whole numbers from 0"),
+    HELD_NAMES: (_listed(_is_text), "list of texts"),
     "answer_mean": (_number(-LARGEST, LARGEST), "number that targets can have as their mean"),
     "answer_m2": (_number(0, LARGEST_SQUARES), "sum of squares"),
 }

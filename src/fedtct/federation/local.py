@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from fedtct.data.tables import is_table
 from fedtct.errors import FedtctError, listing
 from fedtct.federation.base import Cost, Federation, Replies
 from fedtct.models import NetworkSpec
@@ -28,8 +30,11 @@ class LocalFederation(Federation):
     """
 
     def __init__(self, silos: Sequence[Any], device: torch.device | str = "auto", *, precision: str = "auto") -> None:
-        if isinstance(silos, Silo | Dataset):
-            raise FedtctError(f"silos must be a list of them, it is a single {type(silos).__name__}")
+        if isinstance(silos, Silo | Dataset | Tensor | np.ndarray) or is_table(silos):
+            raise FedtctError(
+                f"silos must be a list of them, it is a single {type(silos).__name__}: give [(x, y), …], a pair or a "
+                "Silo for each"
+            )
         if not silos:
             raise FedtctError("there are no silos: give at least one")
         given = [as_silo(silo, index) for index, silo in enumerate(silos)]

@@ -21,7 +21,7 @@ class InputSpec:
     std: tuple[float, ...] = ()
     table: TableCode | None = None
 
-    def encode(self, samples: Any, whose: str) -> Tensor:
+    def encode(self, samples: Any, whose: str = "x") -> Tensor:
         """Samples as a network takes them; refused if they are of another shape or kind than the silos'."""
         if self.table is not None:
             return self.table.encode(samples, whose)

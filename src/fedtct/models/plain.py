@@ -25,6 +25,18 @@ class ScaledPixels(nn.Module):
         return torch.addcmul(self.shift, pixels.to(self.dtype), self.scale)
 
 
+class InPrecision(nn.Module):
+    """Real numbers in the precision of a network's weights."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Codes stay whole numbers."""
+        return x.to(self.dtype) if x.is_floating_point() else x
+
+
 class Rescaled(nn.Module):
     """Outputs in other units."""
 
@@ -49,6 +61,8 @@ def plain_module(network: Network, scale: float = 1.0, shift: float = 0.0) -> nn
     parts = [module]
     if network.pixel_scale is not None:
         parts.insert(0, ScaledPixels(network.pixel_scale, network.pixel_shift, network.parameters.dtype))
+    elif network.parameters.dtype != torch.float32:
+        parts.insert(0, InPrecision(network.parameters.dtype))
     if (scale, shift) != (1.0, 0.0):
         parts.append(Rescaled(scale, shift))
     return nn.Sequential(*parts).eval() if len(parts) > 1 else module

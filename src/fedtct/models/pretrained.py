@@ -13,6 +13,10 @@ StateDict = dict[str, Tensor]
 
 def read_state_dict(path: str | Path) -> StateDict:
     """The tensors in a file. Only tensors are ever read: no code in the file can run."""
+    if not isinstance(path, str | Path):
+        raise FedtctError(
+            f"init_weights is the name of a file, not a {type(path).__name__}: write a state dict with torch.save"
+        )
     path = Path(path)
     if not path.is_file():
         raise FedtctError(f"init_weights: no such file: {path}")

@@ -41,7 +41,8 @@ class Stage1(ABC):
     - ``seed``: of the weights, unless an nn.Module brings its own, and of every draw; what a silo holds out is its own,
       the same for every seed
     - ``evaluate_every``: rate the model every so many rounds
-    - ``patience``: stop after so many rounds without a better score on held-out samples
+    - ``patience``: stop after so many rounds without a better score on held-out samples, and keep the best round's
+      model, which is not that of the history's last row then
     - ``noise``: for differential privacy, the noise on updates that are clipped to the norm ``clip``, in units of what
       one sample can change; ``noise_multiplier`` says how much an ε takes
     """

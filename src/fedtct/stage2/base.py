@@ -100,7 +100,8 @@ class IterativeRegression(Stage2):
     """Rounds of ``steps`` full-batch local steps of size ``lr``, averaged by the server.
 
     ``lr="auto"`` takes the largest step that is safe for every silo: each knows its own Hessian's largest eigenvalue.
-    The paper's is 5e-5, which diverges where silos hold a single class.
+    The paper's is 5e-5, which diverges where silos hold a single class. With ``patience`` the best round's model is
+    kept, as in stage 1.
     """
 
     rounds: int = 100

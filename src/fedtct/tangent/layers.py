@@ -77,7 +77,8 @@ def pieces_of(model: nn.Module, coordinates: Tensor) -> Pieces:
         elif all(p.ndim > 1 and len(p) == 1 for p in sampled.values()):
             pieces.own.update(sampled)
         else:
-            raise NoRule(f"no rule for {type(layer).__name__}")
+            name = type(layer).__name__ if any(layer.children()) else layer  # whose settings may be why
+            raise NoRule(f"no rule for {name}")
     return pieces
 
 

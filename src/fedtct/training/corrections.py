@@ -10,6 +10,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from fedtct.errors import FedtctError
+
 Memory = dict[str, Tensor]
 
 
@@ -29,7 +31,9 @@ def correction_of(message: Mapping[str, Any]) -> Correction | None:
         return ScaffoldCorrection(message["lr"], message["server_steps"], message.get("mean_gradient"))
     if message["correction"] == "feddyn":
         return FedDynCorrection(message["prox"])
-    return None
+    if message["correction"] == "none":
+        return None
+    raise FedtctError(f"there is no correction '{message['correction']}'. Known: none, scaffold, feddyn")
 
 
 class ScaffoldCorrection:
