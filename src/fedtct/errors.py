@@ -37,6 +37,11 @@ def listing(names: Iterable[object], most: int | None = 12) -> str:
     return between.join(texts[:most]) + (f" and {rest} more" if rest else "")
 
 
+def one_line(text: str, most: int | None = None) -> str:
+    """Another's text as a line to show: it must not write lines of its own, nor move a terminal's cursor."""
+    return "".join(letter if letter.isprintable() else " " for letter in " ".join(text[:most].splitlines()))
+
+
 def quoted(names: Iterable[object]) -> str:
     """Names one after another, each in quotes."""
     return listing(f"'{name}'" for name in names)

@@ -106,7 +106,7 @@ def update_sensitivity(clip: float) -> float:
 
 
 def bounded(start: Weights, local: Weights, clip: float) -> Weights:
-    """Where training led, but no further than ``clip`` from where it began; if it diverged, where it began.
+    """How far training led, but no further than ``clip``; if it diverged, nowhere.
 
     What is not finite no noise hides. The norm is taken in float64: in float32 its error depends on the processor, and
     what is then clipped by it may be longer than it is said to be.
@@ -114,30 +114,27 @@ def bounded(start: Weights, local: Weights, clip: float) -> Weights:
     updates = [there.double() - here.double() for here, there in zip(start, local, strict=True)]
     norm = math.sqrt(sum(float(update.square().sum()) for update in updates))
     if not math.isfinite(norm):
-        return start
-    if norm <= clip:
-        return local
-    return Weights(*((h + clip / norm * u).to(h.dtype) for h, u in zip(start, updates, strict=True)))
+        return Weights(*map(torch.zeros_like, start))
+    share = min(1.0, clip / norm) if norm else 1.0
+    return Weights(*((share * update).to(here.dtype) for here, update in zip(start, updates, strict=True)))
 
 
 def noisy_update(start: Weights, local: Weights, clip: float, noise: float, key: list[int]) -> Weights:
     """Where training led, its update clipped and noised.
 
-    This is what Flower's LocalDpMod does, to the last bit: were it not, the next round's question would differ in a
-    digit and, since noise follows from the question, in all of its noise.
+    The noise is on the update, before it is added to where training began: a server may have it begin so far from zero
+    that a sum is rounded by more than the clip. This is what Flower's LocalDpMod does, to the last bit: were it not,
+    the next round's question would differ in a digit and, since noise follows from the question, in all of its noise.
     """
-    local = bounded(start, local, clip)
-    before = [tensor.cpu().numpy() for tensor in start]
-    updates = [tensor.cpu().numpy() - at for at, tensor in zip(before, local, strict=True)]
+    updates = [update.cpu().numpy() for update in bounded(start, local, clip)]
     # Within the clip already, but the mod measures again, in float32: what it finds too long it shortens by a digit.
     norm = float(np.sqrt(sum(np.linalg.norm(update.flat) ** 2 for update in updates)))
     shrink = min(1.0, clip / norm) if norm else 1.0
     draws, deviation = np.random.RandomState(key), noise * update_sensitivity(clip)
-    after = []
-    for at, update in zip(before, updates, strict=True):
+    for update in updates:
         update *= shrink
-        after.append(at + update + draws.normal(0.0, deviation, at.shape).astype(at.dtype))
-    return Weights(*(torch.from_numpy(array).to(tensor) for array, tensor in zip(after, local, strict=True)))
+        update += draws.normal(0.0, deviation, update.shape).astype(update.dtype)
+    return Weights(*(at + torch.from_numpy(update).to(at) for at, update in zip(start, updates, strict=True)))
 
 
 def sums_sensitivity(num_classes: int) -> float:

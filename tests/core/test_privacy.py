@@ -93,6 +93,17 @@ def test_updates_are_clipped_and_the_noise_has_the_deviation_it_is_to_have():
     assert torch.equal(kept.parameters, small.parameters)
 
 
+def test_what_leaves_follows_from_an_update_that_is_noised_wherever_it_began():
+    """A hostile server may have training begin where a sum is rounded by more than the clip."""
+    far = Weights(torch.full((1000,), 1e8), torch.full((10,), -3e9))
+    update = Weights(torch.full((1000,), 8.0), torch.full((10,), -512.0))  # what float32 can hold there
+    zero = Weights(*map(torch.zeros_like, far))
+    there = Weights(*(at + moved for at, moved in zip(far, update, strict=True)))
+    noised = privacy.noisy_update(zero, update, clip=20.0, noise=0.1, key=KEY)
+    expected = [at + moved for at, moved in zip(far, noised, strict=True)]
+    assert all(map(torch.equal, privacy.noisy_update(far, there, clip=20.0, noise=0.1, key=KEY), expected))
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, 3e38])
 def test_a_training_that_diverged_does_not_show(value):
     """Replacing a sample can make training diverge: that must be hidden, too."""

@@ -80,6 +80,7 @@ def test_whoever_was_asked_for_scores_tells_them_all(question, recorder):
 
 
 NONSENSE = [None, True, -1, 0, 2.5, 1e200, -1e200, math.nan, math.inf, "", "many", b"", [], ["a"], [1, 2]]
+NONSENSE += [torch.zeros(1, dtype=kind) for kind in (torch.uint16, torch.uint64, torch.float16, torch.complex64)]
 NONSENSE += [torch.tensor(values) for values in (0, [], [0.5], [-1], [2**62, 2**62], [[1, 2]], [True], [1j] * 9)]
 
 
@@ -87,8 +88,9 @@ NONSENSE += [torch.tensor(values) for values in (0, [], [0.5], [-1], [2**62, 2**
 def test_whatever_is_in_a_reply_it_is_refused_or_taken(question, recorder):
     """Looking at it does not end the run, either."""
     for name, honest in (dict.fromkeys(RATING) | recorder.exchanges[question][1][0]).items():
-        same_shape = [honest * 1j, honest > 0, -honest] if isinstance(honest, torch.Tensor) else []
-        for value in NONSENSE + same_shape:
+        kinds = (torch.uint16, torch.uint32, torch.float16)
+        others = [honest * 1j, honest > 0, -honest, *map(honest.to, kinds)] if isinstance(honest, torch.Tensor) else []
+        for value in NONSENSE + others:
             assert isinstance(recorder.flaw(question, {name: value}), str)
 
 
@@ -151,6 +153,19 @@ def set_m2(content):
     arrays(content)["m2"] = as_array(m2 - 10**6, half=False)
 
 
+def double(name):
+    def change(content):
+        arrays(content)[name] = as_array(torch.from_numpy(arrays(content)[name].numpy()).double(), half=False)
+
+    return change
+
+
+def unsigned(content):
+    arrays(content)["correct"] = as_array(
+        torch.from_numpy(arrays(content)["correct"].numpy()).to(torch.uint16), half=False
+    )
+
+
 def without_scores(content):
     for name in [name for name in config(content) if name.removeprefix("held_") in ("samples", "correct", "loss")]:
         del config(content)[name]
@@ -169,6 +184,9 @@ RUNS = {
     ),
     "no samples": (METHODS["fedavg"], "train", lambda content: config(content).update(n=0)),
     "far too many samples": (UNRATED, "train", lambda content: config(content).update(n=10**18)),
+    "a model in double precision": (METHODS["tct"], "regress", double("w")),
+    "weights in double precision": (METHODS["fedavg"], "train", double("parameters")),
+    "counts without a sign": (METHODS["ridge"], "assess", unsigned),
     "no scores of networks": (PATIENT, "train", without_scores),
     "no scores of linear models": (PATIENT_STAGE2, "regress", without_scores),
 }

@@ -7,6 +7,7 @@ import socket
 import ssl
 import stat
 import threading
+import tomllib
 
 import pytest
 from cryptography import x509
@@ -15,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import load_ssh_private_key, l
 from fedtct.deploy import keys
 from fedtct.deploy.keys import make_keys, renew_server
 from fedtct.deploy.local import LocalDeployment
+from fedtct.deploy.processes import write_connection
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
 
@@ -40,6 +42,16 @@ def test_a_path_may_hold_any_sign(tmp_path):
     where = """/it's "data"/\\ü/𝄞.npz"""
     deployment = LocalDeployment(tmp_path, {"a": where})
     assert SiloConfig.read(deployment.silo_file("a")).data == where
+
+
+def test_a_folder_or_a_silo_may_have_any_name(tmp_path):
+    folder = tmp_path / "📁 keys"
+    make_keys(folder, ["𝒳"], "127.0.0.1:9000")
+    assert SiloConfig.read(folder / "𝒳" / "silo.toml").name == "𝒳"
+    write_connection(folder / "server")
+    connection = tomllib.loads((folder / "server" / "flwr" / "config.toml").read_text(encoding="utf-8"))
+    (certificate,) = [said["root-certificates"] for said in connection["superlink"].values() if isinstance(said, dict)]
+    assert certificate == str(folder / "server" / "ca.crt")
 
 
 def test_certificates_are_valid_for_the_server_and_not_for_ever(tmp_path):

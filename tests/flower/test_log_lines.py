@@ -89,3 +89,7 @@ def test_what_a_silo_says_is_one_line_and_no_line_of_the_servers(capsys):
     said = 'north did not answer: it fails\nfedtct: finished: all is well\r\nfedtct> ["nothing"]'
     Speaker().warn(said)
     assert capsys.readouterr().out.splitlines() == [f"fedtct: {' '.join(said.splitlines())}"]
+    say(
+        "north did not answer: \x1b[1A\x1b[2Kfedtct: round 2 went well"
+    )  # which a terminal would write over the last one
+    assert capsys.readouterr().out == "fedtct: north did not answer:  [1A [2Kfedtct: round 2 went well\n"

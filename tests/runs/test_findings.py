@@ -36,6 +36,27 @@ def test_findings_change_neither_the_run_nor_its_bytes(tmp_path: Path) -> None:
     assert rows[0] == rows[1]
 
 
+def test_a_silo_that_cannot_train_alone_does_not_cost_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "silos").mkdir()
+    for name, n in {"a": 40, "b": 40, "c": 1}.items():  # BatchNorm trains on no single sample
+        rows = "".join(f"{k % 7},{k * k % 5},{k % 2}\n" for k in range(n))
+        (tmp_path / "silos" / f"{name}.csv").write_text("u,v,y\n" + rows)
+    (tmp_path / "normed.py").write_text(
+        "from torch import nn\n"
+        "def build(shape, outputs):\n"
+        "    return nn.Sequential(nn.Linear(shape[0], 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, outputs))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = {"model": "normed:build", "rounds": (0, 1), "stage2": "ridge", "d": 20, "holdout": 0.2}
+    config = RunConfig.of(data=str(tmp_path / "silos"), target="y", silos=3, **settings)
+    with pytest.warns(UserWarning, match=r"what silos would reach alone is not found out: .* single sample"):
+        folder = run(tmp_path / "run", config)
+    assert folder.finished
+    assert folder.finding(ALONE) is None
+
+
 def test_a_run_computes_in_the_precision_that_it_says(tmp_path: Path) -> None:
     losses = {
         precision: run(tmp_path / precision, replace(CONFIG, precision=precision, device="cpu")).history[-1].train_loss

@@ -6,7 +6,6 @@ The folder has a part for each machine: ``server/`` goes to the server, ``NAME/`
 
 import datetime as dt
 import ipaddress
-import json
 import os
 import re
 from collections.abc import Sequence
@@ -20,6 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedtct.errors import FedtctError
 from fedtct.files import replacing
 from fedtct.runs.config import DELTA, HOLDOUT
+from fedtct.runs.toml import as_toml
 
 CA_DAYS, SERVER_DAYS = 5 * 365, 398
 THIS_MACHINE = "127.0.0.1:8000"
@@ -151,7 +151,7 @@ def _make_silo(folder: Path, name: str, server: str) -> list[Path]:
     )
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     told = {"name": name, "server": server, "key": f"{name}.key", "holdout": HOLDOUT, "delta": DELTA}
-    text = SILO_TOML.format(**{setting: json.dumps(value) for setting, value in told.items()})
+    text = SILO_TOML.format(**{setting: as_toml(value) for setting, value in told.items()})
     return [
         _write(folder / name / "ca.crt", (folder / "ca.crt").read_bytes(), PUBLIC),
         _write(folder / name / "silo.toml", text.encode(), PUBLIC),

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import torch
 from flwr.app import Context
 from flwr.app import Message as FlowerMessage
 from flwr.clientapp.mod import LocalDpMod
@@ -20,18 +21,23 @@ EPSILON, DELTA = 1.0, 1.25 / math.sqrt(math.e)
 def with_flowers_noise(
     question: FlowerMessage, context: Context, start: Weights, local: Weights, clip: float, noise: float, key: list[int]
 ) -> Weights:
-    """What training led to, clipped and noised by Flower, drawn from ``key``."""
-    trained = bounded(start, local, clip)._asdict()
+    """What training led to, its update clipped and noised by Flower, drawn from ``key``.
+
+    The mod is told that training began at zero, so that the noise is on the update alone: see ``noisy_update``.
+    """
+    update, zero = bounded(start, local, clip), Weights(*map(torch.zeros_like, start))
+    asked = FlowerMessage(pack(zero._asdict(), {}), reply_to=question)
+    answered = FlowerMessage(pack(update._asdict(), {}), reply_to=question)
     mod = LocalDpMod(clip, noise * update_sensitivity(clip), EPSILON, DELTA)
     before = np.random.get_state()  # noqa: NPY002 (what the mod draws from)
     np.random.seed(key)  # noqa: NPY002 (so does this)
     try:
-        noisy = mod(question, context, lambda message, _: FlowerMessage(pack(trained, {}), reply_to=message))
+        noisy = mod(asked, context, lambda *_: answered)
     except ZeroDivisionError:  # by the norm of an update: that of a training that diverged is zero
         return noisy_update(start, local, clip, noise, key)
     finally:
         np.random.set_state(before)  # noqa: NPY002 (it is whoever else's in this process)
     if noisy.has_error():
         raise FedtctError(f"differential privacy failed: {noisy.error.reason}")
-    answer = unpack(noisy.content)[0]
-    return Weights(*(answer[name].to(tensor) for name, tensor in local._asdict().items()))
+    updates = unpack(noisy.content)[0]
+    return Weights(*(at + updates[name].to(at) for name, at in start._asdict().items()))

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from fedtct.errors import each_once
+from fedtct.errors import each_once, one_line
 from fedtct.files import strict
 from fedtct.history import Row, as_plain
 from fedtct.runs.watcher import Watcher
@@ -15,7 +15,7 @@ SAYS, EVENT = "fedtct: ", "fedtct> "
 
 def say(text: str) -> None:
     """A line for people, whatever is in it: silos have a say in it, and must not write lines of the server's."""
-    print(SAYS + " ".join(text.splitlines()), flush=True)
+    print(SAYS + one_line(text), flush=True)
 
 
 @contextmanager

@@ -1,6 +1,5 @@
 """The commands of Flower that a federation is made of, with the options that fedtct needs them to have."""
 
-import json
 import os
 import re
 import shlex
@@ -23,6 +22,7 @@ from fedtct.deploy.log_lines import SAYS, hear
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
 from fedtct.runs.lock import hold, release
+from fedtct.runs.toml import as_toml
 from fedtct.runs.watcher import Watcher
 
 CONNECTION = "fedtct"
@@ -70,7 +70,7 @@ def supernode(silo: SiloConfig, file: Path, port: int) -> list[str]:
         *(sys.executable, "-m", "fedtct.deploy.supernode"),
         *("--superlink", silo.server, "--root-certificates", str(ca), "--auth-supernode-private-key", str(key)),
         *("--host", "127.0.0.1", "--port", str(port)),
-        *("--node-config", f"silo={json.dumps(str(file.absolute()))}"),
+        *("--node-config", f"silo={as_toml(str(file.absolute()))}"),
     ]
 
 
@@ -84,7 +84,7 @@ def write_connection(server: Path) -> None:
     _, port = split_address(address_of(server))
     home = server / "flwr"
     home.mkdir(parents=True, exist_ok=True)
-    certificate = json.dumps(str((server / "ca.crt").absolute()))
+    certificate = as_toml(str((server / "ca.crt").absolute()))
     (home / "config.toml").write_text(
         f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\n'
         f'address = "127.0.0.1:{port}"\nroot-certificates = {certificate}\n',
@@ -102,7 +102,7 @@ def submit(server: Path, app: Path, settings: Mapping[str, str]) -> list[str]:
     if "resume" in settings:
         _wait_until_free(Path(settings["resume"]))
     write_connection(server)
-    overrides = [part for key, value in settings.items() for part in ("-c", f"{key}={json.dumps(value)}")]
+    overrides = [part for key, value in settings.items() for part in ("-c", f"{key}={as_toml(value)}")]
     return flwr("run", str(app), CONNECTION, "--stream", *overrides)
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fedtct.answers import LABELS, NAMES, NUMBERS
+from fedtct.errors import listing
 from fedtct.federation.descriptions import misdescribed
 from fedtct.silo import Message
 from fedtct.tangent import Normaliser
@@ -32,6 +33,8 @@ RATES = ("train", "evaluate", "regress", "rate", "assess")  # the first and thir
 MAY_DIVERGE = ("loss",)  # a model's that diverged is no number, which is not the silo's fault
 FINITE = ("moments", "sums", "calibrate")  # summed up once; training and steps may diverge, seen after the round
 NOT_NEGATIVE = ("m2", "yy", "losses", *SCORES)  # counts, sums of squares and of log-losses
+REAL = (torch.float32, torch.float64)
+COUNTS = (*REAL, torch.int64)  # several models are assessed by arrays
 ROUNDING = 0.01  # by far more than eigenvalues of features in half precision are off by
 DESCRIBES = {  # what a description holds besides, by its kind of samples and of answers
     "table": ("columns",),
@@ -89,10 +92,10 @@ def _wrong_numbers(question: str, reply: Message) -> str:
 
 def _wrong_arrays(question: str, asked: Message, reply: Message, outputs: int, features: int) -> str:
     for name, shape in _shapes(question, asked, reply, outputs, features).items():
-        found = reply[name]
-        counts = question == "assess" and isinstance(found, Tensor) and not found.is_complex()
-        if not isinstance(found, Tensor) or not (found.is_floating_point() or counts):
-            return f"its '{name}' is no array of real numbers"
+        found, like = reply[name], asked.get(name)
+        kinds = (like.dtype,) if isinstance(like, Tensor) else COUNTS if question == "assess" else REAL
+        if not isinstance(found, Tensor) or found.dtype not in kinds:
+            return f"its '{name}' is no array of {listing(str(kind).removeprefix('torch.') for kind in kinds)}"
         if tuple(found.shape) != shape:
             return f"its '{name}' has shape {tuple(found.shape)}, not {shape}"
         if question in FINITE and not bool(found.isfinite().all()):

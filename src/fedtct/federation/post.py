@@ -8,6 +8,7 @@ from flwr.app import Message as FlowerMessage
 from flwr.serverapp import Grid
 
 import fedtct
+from fedtct.errors import one_line
 from fedtct.federation.checks import flaw
 from fedtct.federation.exchange import Exchange, Terms
 from fedtct.federation.roster import Roster
@@ -34,6 +35,7 @@ from fedtct.silo import Message
 from fedtct.tangent import feature_count
 
 POLL_SECONDS = 0.3
+MOST_SAID = 1000  # letters of what a silo says went wrong
 FORGET_SECONDS = 30.0  # at most, to confirm that what was kept for a run is removed: all else is done by then
 SPARE_SECONDS = 30.0  # after which Flower drops a question that nobody waits for any more
 
@@ -87,7 +89,7 @@ class Post:
 
     def fail(self, done: Exchange, silo: str, question: str, reason: str, node: int | None = None) -> None:
         """A silo does not answer, or its node states why it cannot. It is said at once: others may take their time."""
-        reason = reason.removeprefix(f"{silo}: ")
+        reason = one_line(reason.removeprefix(f"{silo}: "), MOST_SAID)
         done.failures[silo] = reason
         if node is not None:
             done.stated[silo] = reason
@@ -130,11 +132,13 @@ class Post:
         try:
             message, own = unpack(reply.content)
             name = str(own[SILO])
+            reason = self._objection(node, question, asked, message, own)
         except Exception as error:  # whatever it is that a silo sent
             reason = f"its reply cannot be read ({type(error).__name__}): does it run fedtct {fedtct.__version__}?"
             self.fail(done, called, question, reason, node)
             return
-        reason = self._objection(node, question, asked, message, own)
+        if question == "describe" and not reason and not own.get(UNPREPARED):
+            reason = self.roster.introduce(node, name, message["n"])
         if known:
             name = called
         elif reason and self.roster.taken(name, node):
@@ -165,6 +169,4 @@ class Post:
         spec = self.spec
         features = min(asked["p"], feature_count(spec)) if spec and "p" in asked else 0
         samples = self.roster.samples.get(called)  # as its silo described them last
-        if reason := flaw(question, asked, message, spec.num_classes if spec else 0, features, samples):
-            return reason
-        return self.roster.introduce(node, name, message["n"]) if question == "describe" else ""
+        return flaw(question, asked, message, spec.num_classes if spec else 0, features, samples)

@@ -3,6 +3,7 @@
 No algorithm needs any of it, and it needs the silos' data in this process: across machines it stays unknown.
 """
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedtct.classifier import Classifier, Fit, NetworkClassifier
+from fedtct.errors import FedtctError
 from fedtct.federation import LocalFederation
 from fedtct.files import strict
 from fedtct.history import Finding
@@ -46,7 +48,10 @@ def find_all(folder: RunFolder, job: Job, fit: Fit) -> None:
         folder.find_out(CLASSES, lambda: confusion(fit.model, judge.x, judge.y, tested=job.data.test is not None))
     folder.find_out(SILOS, lambda: judge.rate(fit.model, range(len(job.silos))))
     fit.model.on_batch = None
-    folder.find_out(ALONE, lambda: alone(folder, job, judge))
+    try:
+        folder.find_out(ALONE, lambda: alone(folder, job, judge))
+    except FedtctError as error:  # a silo may be too small to train by itself: that must not cost the model
+        warnings.warn(f"what silos would reach alone is not found out: {error}", stacklevel=2)
 
 
 def holdings(job: Job, spec: NetworkSpec) -> Finding:
