@@ -19,7 +19,7 @@ from fedtct.federation import Federation, LocalFederation, Replies
 from fedtct.history import Finding, Journal
 from fedtct.models import Model, Network, NetworkSpec, build_own, find_head, head_size, other_heads
 from fedtct.models.network import check_layout
-from fedtct.models.pretrained import read_state_dict, stem_of
+from fedtct.models.pretrained import StateDict, read_state_dict, stem_of
 from fedtct.models.trial import that_takes_examples, try_model, try_tokens
 from fedtct.silo import Silo
 from fedtct.tasks import Classification, Regression
@@ -88,13 +88,7 @@ class Session:
             model = build_own(model, agreed.inputs.shape, agreed.outputs, seed)
         stem = stem_of(state) if state else "small"
         spec = NetworkSpec(model, agreed.inputs, agreed.outputs, head, stem, agreed.task, seed)
-        device = federation.device if isinstance(federation, LocalFederation) else torch.device("cpu")
-        precision = federation.precision if isinstance(federation, LocalFederation) else None
-        network = spec.build(device, state=state, precision=precision, channels_last=True)
-        if not bool(network.parameters.isfinite().all()):
-            raise FedtctError(
-                "the weights to start from hold NaN or infinite values: mend the model's, or init_weights"
-            )
+        network = _build(spec, state, federation)
         _keep(journal, agreed, network)
         if state is not None:  # it may hold other buffers than those that the model's constructor drew
             spec = replace(spec, fixed=network.fixed())
@@ -186,6 +180,17 @@ def _agree(
     else:
         agreed = _agree_now(told, num_classes, private)
     return agreed
+
+
+def _build(spec: NetworkSpec, state: StateDict | None, federation: Federation) -> Network:
+    """The server's copy of the network, with the weights that training starts from."""
+    device, precision = torch.device("cpu"), None
+    if isinstance(federation, LocalFederation):
+        device, precision = federation.device, federation.precision
+    network = spec.build(device, state=state, precision=precision, channels_last=True)
+    if not bool(network.parameters.isfinite().all()):
+        raise FedtctError("the weights to start from hold NaN or infinite values: mend the model's, or init_weights")
+    return network
 
 
 def _keep(journal: Journal, agreed: Agreement, network: Network) -> None:

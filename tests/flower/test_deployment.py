@@ -106,7 +106,7 @@ def assert_same_model(deployment, app: Path, out: Path, settings: dict[str, obje
         torch.testing.assert_close(there._tensors()[name], tensor, rtol=1e-5, atol=1e-5)
     answered = [json.loads(line) for line in (out / "silos.jsonl").read_text().splitlines()]
     assert all(set(line["bytes_up"]) == {"s0", "s1", "s2", "s3"} and not line["missing"] for line in answered)
-    assert not list(deployment.folder.glob("s*/cache/*"))
+    assert not list(deployment.folder.glob("s*/cache/fedtct-runs/*"))
 
 
 @four

@@ -3,12 +3,17 @@
 import os
 import re
 import stat
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from flwr.app import Context, RecordDict
 from PIL import Image
 
+from fedtct.deploy.cache import RunCache, drop_old_runs
 from fedtct.deploy.check import check_silo
+from fedtct.deploy.client_app import deployed_silo
 from fedtct.deploy.keys import make_keys
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
@@ -182,6 +187,21 @@ def test_a_secret_that_is_cut_off_is_refused(text, tmp_path):
     (tmp_path / "noise.key").write_text(text)
     with pytest.raises(FedtctError, match="could be guessed"):
         silo(tmp_path, 'data = "data.npz"').secret()
+
+
+def test_the_folder_of_the_cache_may_hold_other_things(tmp_path):
+    """It may be a disk that serves other purposes, too: neither age nor want of room makes them ours."""
+    config = silo(tmp_path, 'data = "data.npz"\ncache = "."\ncache_gb = 0.0001')
+    thesis = tmp_path / "thesis" / "chapter"
+    thesis.parent.mkdir()
+    thesis.write_bytes(bytes(10**6))
+    for path in (thesis, thesis.parent):
+        os.utime(path, (0, 0))
+    seat = deployed_silo(Context(1, 1, {"silo": str(tmp_path / "silo.toml")}, RecordDict(), {}))
+    RunCache(seat.cache, "run", seat.cache_bytes).keep_features({"z": torch.zeros(8000)}, {})
+    drop_old_runs(config.runs())
+    assert thesis.is_file()
+    assert [path.relative_to(tmp_path) for path in config.runs().iterdir()] == [Path("fedtct-runs", "run")]
 
 
 def test_a_table_and_its_target(tmp_path):

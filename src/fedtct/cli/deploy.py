@@ -122,7 +122,7 @@ def silo(file: SiloFile) -> None:
     if process := process_of(config.folder / "flwr", ENDS_SECONDS):  # Flower lets nobody in twice
         raise FedtctError(f"{config.name} is running already (process {process}): end that first, or leave it running")
     config.load()  # better an error here than at the server
-    drop_old_runs(config.path(config.cache))
+    drop_old_runs(config.runs())
     while True:
         command = processes.supernode(config, file, processes.free_port())
         node = processes.start(command, config.folder / "flwr", config.folder)

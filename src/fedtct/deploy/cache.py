@@ -23,16 +23,14 @@ from fedtct.training import Memory
 
 FEATURES, FROZEN, CHECKSUM = "features.safetensors", "frozen.safetensors", "checksum"
 DATA = "data-fingerprint"
-RUNS = "fedtct-runs"  # the folder in the cache in which everything is ours to remove
 KEEP_SECONDS = 30 * 24 * 3600.0  # for a run whose end a silo never heard of
 
 
 class RunCache:
     """One run's part of a silo's cache. All runs together take ``limit`` bytes at most: the oldest make room."""
 
-    def __init__(self, cache: Path, run: str, limit: int) -> None:
-        self.root, self.limit = cache / RUNS, limit
-        self.folder = self.root / run
+    def __init__(self, root: Path, run: str, limit: int) -> None:
+        self.root, self.folder, self.limit = root, root / run, limit
 
     def memory(self, position: int) -> dict[str, Memory]:
         """What the silo remembered after a round; empty if nothing."""
@@ -115,7 +113,7 @@ class RunCache:
     def _make_room(self, size: int) -> None:
         """Drop what killed processes left, runs that are long gone, then the oldest, until there is room."""
         drop_halves(self.folder)
-        _drop_old(self.root)
+        drop_old_runs(self.root)
         others = sorted((f for f in self.root.iterdir() if f.is_dir() and f != self.folder), key=_touched)
         for folder in others:
             if _size(self.root) + size > self.limit:
@@ -127,12 +125,8 @@ class RunCache:
             )
 
 
-def drop_old_runs(cache: Path) -> None:
+def drop_old_runs(root: Path) -> None:
     """Remove what was kept for runs that nobody has asked about for long."""
-    _drop_old(cache / RUNS)
-
-
-def _drop_old(root: Path) -> None:
     for folder in root.iterdir() if root.is_dir() else ():
         if folder.is_dir() and time.time() - _touched(folder) > KEEP_SECONDS:
             shutil.rmtree(folder, ignore_errors=True)

@@ -101,7 +101,7 @@ def deployed_silo(context: Context) -> Seat:
     return Seat(
         name=silo.name,
         load=silo.load,
-        cache=silo.path(silo.cache),
+        cache=silo.runs(),
         cache_bytes=int(silo.cache_gb * 1e9),
         device=silo.device,
         precision=silo.precision,
@@ -180,16 +180,9 @@ def respond(seat: Seat, envelope: Envelope, message: Message, add_noise: AddNois
         _take_features(silo, cache, envelope)
     if message.get("frozen"):
         _take_frozen(silo, cache, message)
-    forgot = False
-    if question in REMEMBERED:
-        stage = "stage1" if question == "train" else "stage2"
-        memory = cache.memory(envelope.last).get(stage, {})
-        silo.memory = {stage: {k: v.to(federation.device) for k, v in memory.items()}}
-        forgot = envelope.last >= 0 and message["correction"] != "none" and not memory
+    forgot = question in REMEMBERED and not _take_memory(silo, cache, envelope, message)
     (answer,) = federation.deliver(question, message)
-    if question == "freeze":
-        cache.keep_frozen({name: value for name, value in message.items() if isinstance(value, Tensor)})
-    _keep(silo, cache, envelope, answer)
+    _keep(silo, cache, envelope, message, answer)
     changed = question == "describe" and cache.data_changed(seat.fingerprint())
     if changed:
         seat.say(OTHER_DATA)
@@ -242,8 +235,18 @@ def _take_frozen(silo: Silo, cache: RunCache, message: Message) -> None:
     silo.freeze({name: v.to(silo.device) if isinstance(v, Tensor) else v for name, v in told.items()})
 
 
-def _keep(silo: Silo, cache: RunCache, envelope: Envelope, answer: Message) -> None:
+def _take_memory(silo: Silo, cache: RunCache, envelope: Envelope, message: Message) -> bool:
+    """Bring back what the silo remembered after the round before; whether all is there that should be."""
+    stage = "stage1" if envelope.question == "train" else "stage2"
+    memory = cache.memory(envelope.last).get(stage, {})
+    silo.memory = {stage: {name: value.to(silo.device) for name, value in memory.items()}}
+    return bool(memory) or envelope.last < 0 or message["correction"] == "none"
+
+
+def _keep(silo: Silo, cache: RunCache, envelope: Envelope, message: Message, answer: Message) -> None:
     question = envelope.question
+    if question == "freeze":
+        cache.keep_frozen({name: value for name, value in message.items() if isinstance(value, Tensor)})
     if question in REMEMBERED:
         cache.remember(envelope.position, silo.memory, envelope.last)
     if question == "moments":

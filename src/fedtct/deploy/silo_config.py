@@ -27,6 +27,7 @@ from fedtct.runs.toml import parse_toml
 from fedtct.silo import Silo
 
 SECRET, SECRET_BYTES = "noise.key", 32
+RUNS = "fedtct-runs"  # in the cache
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,10 @@ class SiloConfig:
     def path(self, text: str) -> Path:
         """A path of this file."""
         return self.folder / Path(text).expanduser()
+
+    def runs(self) -> Path:
+        """What is kept while runs go on. All in it is ours to remove, unlike in the folder that holds it."""
+        return self.path(self.cache) / RUNS
 
     def secret(self) -> str:
         """What this silo's noise is drawn with: made once, and nobody else's."""

@@ -87,7 +87,7 @@ def outer(z: Tensor, dtype: torch.dtype) -> Tensor:
     """Z·Zᵀ, a block of columns at a time."""
     result = torch.zeros(len(z), len(z), dtype=dtype, device=z.device)
     for columns in z.split(_rows(z.T, dtype, LARGE), dim=1):
-        _add_lower(result, columns.to(dtype))
+        add_lower(result, columns.to(dtype))
     return _mirrored(result)
 
 
@@ -95,11 +95,11 @@ def inner(z: Tensor, dtype: torch.dtype) -> Tensor:
     """Zᵀ·Z, a block of rows at a time."""
     result = torch.zeros(z.shape[1], z.shape[1], dtype=dtype, device=z.device)
     for rows in z.split(_rows(z, dtype, LARGE)):
-        _add_lower(result, rows.to(dtype).T)
+        add_lower(result, rows.to(dtype).T)
     return _mirrored(result)
 
 
-def _add_lower(result: Tensor, a: Tensor) -> None:
+def add_lower(result: Tensor, a: Tensor) -> None:
     """Add A·Aᵀ on and below the diagonal alone, in broad strips: little more than half of the work."""
     strip = max(NARROWEST, -(-len(a) // STRIPS))
     for start in range(0, len(a), strip):
