@@ -21,6 +21,7 @@ from fedtct.seeds import whole_digest
 
 AddNoise = Callable[[Weights, Weights, float, float, list[int]], Weights]  # as noisy_update does
 LARGEST_EPSILON = 100.0  # beyond it nothing is promised
+LEAST = 1e-9  # noise, and one over the most: no run needs more or less, and squares of both are numbers
 
 # The account. Gaussian releases compose, however each depends on those before, to a single one with μ = √releases/noise
 # (Dong, Roth and Su, 2022), whose δ at every ε is known exactly (Balle and Wang, 2018).
@@ -98,6 +99,12 @@ def draw_key(secret: str, question: str, seat: int, *content: Mapping[str, Any])
     """
     text = "/".join([secret, question, str(seat), *map(whole_digest, content)])
     return [int(word) for word in np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint32)]
+
+
+def is_noised(message: Mapping[str, Any]) -> bool:
+    """Whether a question asks for noise, in plain numbers: what it is measured by would come round to zero in bytes."""
+    values = (message["noise"], message.get("clip", 1.0))
+    return all(type(value) in (int, float) and LEAST <= value <= 1 / LEAST for value in values)
 
 
 def update_sensitivity(clip: float) -> float:

@@ -234,7 +234,7 @@ def _as_before(federation: Federation, record: Finding, told: Replies, num_class
 @torch.no_grad()
 def check_batches(session: Session, plan: LocalPlan) -> None:
     """Refuse silos that would train on a single sample at a time, if the model's BatchNorm cannot."""
-    alone = [name for name, samples in session.agreed.silos.items() if 1 in plan.batch_sizes(samples)]
+    alone = [name for name, samples in session.agreed.silos.items() if min(samples, plan.batch_size) == 1]
     network = that_takes_examples(session.spec, session.network) if alone else None
     if network is None:
         return

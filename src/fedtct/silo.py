@@ -4,6 +4,7 @@ A question and its reply are flat dicts of tensors and plain values. What a repl
 """
 
 import copy
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,7 @@ from fedtct.least_squares import LocalFeatures, LocalRegression, Sums, times
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.models.trial import try_tokens
 from fedtct.precision import full_precision
-from fedtct.privacy import AddNoise, draw_key, noisy_sums, noisy_update
+from fedtct.privacy import AddNoise, draw_key, is_noised, noisy_sums, noisy_update
 from fedtct.seeds import derive, generator
 from fedtct.tangent import Normaliser, Recipe, TangentMap, tangent_map
 from fedtct.tasks import UNNAMED as UNNAMED_CLASSES
@@ -85,6 +86,7 @@ class Silo:
         self.secret = ""  # what noise is drawn with besides the question; where it is to protect, nobody else's
         self.add_noise: AddNoise = noisy_update  # to what training sends
         self.spend = _count_nothing  # told of a release before it leaves: what its noise is drawn from, and how much
+        self.discreet = False  # not to be told from a refusal that it has a class which the network has not
         self.memory: dict[str, Memory] = {}
         self._given: dict[str, Any] = {}  # tables, names and numbers, as they were before silos agreed on their code
         self._features: LocalFeatures | None = None
@@ -127,7 +129,8 @@ class Silo:
         """Work with this network from now on, on data as it takes it; silos in one process may share it."""
         self.spec, self.network = spec, network
         for x, y in (PARTS[:2], PARTS[2:]):
-            encoded = spec.encode(self.given(x), self.given(y), self.name)
+            answers = self._known(self.given(y), spec.num_classes) if self.discreet else self.given(y)
+            encoded = spec.encode(self.given(x), answers, self.name)
             for part, values in zip((x, y), encoded, strict=True):
                 if values is not (given := self.given(part)):
                     self._given[part] = given
@@ -135,6 +138,15 @@ class Silo:
         if spec.inputs.dtype == torch.int64:
             try_tokens(spec, network, torch.cat([self.x, self.held_x]), self.name)
         self.memory, self._features, self._frozen = {}, None, Frozen()
+
+    def _known(self, labels: Tensor, classes: int) -> Tensor:
+        """Labels of which those beyond the network's classes are the last: refusing them would tell that there are."""
+        known = labels.clamp(max=classes - 1)
+        if far := int((labels != known).sum()):
+            warnings.warn(
+                f"{self.name}: {far} labels are beyond the run's {classes} classes, and count as the last", stacklevel=2
+            )
+        return known
 
     def answer(self, question: str, message: Message) -> Message:
         """The reply to a question."""
@@ -273,6 +285,8 @@ class Silo:
 
     def _release(self, question: str, message: Message, reply: Message) -> list[int]:
         """What the noise on a reply is drawn from, once it is told that it will leave."""
+        if not is_noised(message):
+            raise FedtctError("noise and clip must be plain numbers, neither huge nor tiny")
         key = draw_key(self.secret, question, self.index, message, {"x": self.x, "y": self.y}, reply)
         self.spend(key, message["noise"])
         return key

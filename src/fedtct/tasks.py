@@ -184,6 +184,7 @@ class Regression:
 
 Task = Classification | Regression
 UNNAMED = Classification()
+DIGITS = 18  # of names that are numbers: Python reads none of thousands, and silos choose their names
 
 
 def task_from(record: dict[str, Any]) -> Task:
@@ -199,5 +200,6 @@ def sorted_names(names: set[str]) -> tuple[str, ...]:
 
 
 def all_whole(names: Any) -> bool:
-    """Whether every name is a whole number as Python writes it."""
-    return all(name.removeprefix("-").isdecimal() and str(int(name)) == name for name in names)
+    """Whether every name is a whole number as Python writes it, and not of hundreds of digits."""
+    short = all(len(name) <= DIGITS for name in names)
+    return short and all(name.removeprefix("-").isdecimal() and str(int(name)) == name for name in names)

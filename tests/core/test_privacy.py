@@ -14,9 +14,11 @@ import fedtct
 from fedtct import privacy
 from fedtct.history import Row
 from fedtct.least_squares import Sums
-from fedtct.models import Weights
+from fedtct.models import InputSpec, NetworkSpec, Weights
 from fedtct.runs.config import RunConfig
 from fedtct.runs.summary import spent
+from fedtct.tangent import Recipe
+from fedtct.tangent.features import TangentMap
 from fedtct.tasks import Classification
 
 KEY = [1, 2, 3]
@@ -111,6 +113,14 @@ def test_a_training_that_diverged_does_not_show(value):
     local = start._replace(parameters=torch.full((1000,), value))
     expected = privacy.noisy_update(start, start, clip=1.0, noise=1e36, key=KEY).parameters
     assert torch.equal(privacy.noisy_update(start, local, clip=1.0, noise=1e36, key=KEY).parameters, expected)
+
+
+def test_no_sample_decides_how_features_of_others_are_computed():
+    """Ways to compute them agree but for rounding, which a server can make matter."""
+    spec = NetworkSpec("mlp", InputSpec((4,), torch.float32), 3)
+    recipe = Recipe(*spec.build().weights(), p=20, seed=0, normalize=True)
+    assert TangentMap(spec, recipe).gradients.method == "auto"
+    assert TangentMap(spec, recipe._replace(bounded=True)).gradients.method == "layers"
 
 
 def test_features_that_overflow_are_bounded_all_the_same():

@@ -1,22 +1,27 @@
 """Whatever a server's messages ask for, a silo runs no other code, and one with a budget tells nothing unpaid."""
 
+import base64
 import json
+import math
+import zlib
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
-from flower_helpers import METHODS, InlineGrid, config, over, parts
-from flwr.app import Context, RecordDict
+from flower_helpers import METHODS, InlineGrid, arrays, config, over, parts
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 from flwr.app import Message as FlowerMessage
 
 import fedtct
 from fedtct import FedtctError, privacy
 from fedtct.deploy.client_app import UNTOLD, client_app
-from fedtct.deploy.privacy_budget import Budget
-from fedtct.federation.wire import ERROR, unpack
+from fedtct.deploy.privacy_budget import SPENT, Budget
+from fedtct.federation.wire import ERROR, fixed_buffers, unpack
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 NODE, NOISE, CLIP = 100, 3.0, 0.5
+ABOUT = "this silo answers with differential privacy alone, and about arrays with labels from 0"
 FEDAVG = fedtct.FedAvg("mlp", rounds=1, local_epochs=1, num_classes=10, clip=CLIP, noise=NOISE)
 PRIVATE = fedtct.TCT("mlp", FEDAVG, fedtct.TangentFeatures(p=300), fedtct.Ridge(d=50, noise=NOISE))
 
@@ -37,12 +42,15 @@ class Recording(InlineGrid):
                 self.questions[config(message.content)["fedtct.question"]] = message
         return super().push_messages(messages)
 
-    def ask_again(self, question, network=None, **changes):
-        """The reply, and what it says went wrong."""
+    def ask_again(self, question, network=None, as_array=None, **changes):
+        """The reply, and what it says went wrong; some settings may come as arrays."""
         asked = self.questions[question]
         content = RecordDict(dict(asked.content))
         settings = config(content).copy()
         settings.update(changes)
+        if as_array:
+            content["arrays"] = ArrayRecord(dict(arrays(content)) | {k: Array(v) for k, v in as_array.items()})
+            settings = ConfigRecord({name: value for name, value in settings.items() if name not in as_array})
         if network is not None:
             record = json.loads(settings["fedtct.network"])
             network(record)
@@ -103,12 +111,83 @@ def named(record):
 
 
 @pytest.mark.parametrize("question", ["train", "sums"])
-@pytest.mark.parametrize("change", [numbers, two_classes, named])
-def test_what_cannot_be_answered_is_told_in_the_same_words(careful, question, change):
+@pytest.mark.parametrize(("change", "told"), [(numbers, ABOUT), (two_classes, UNTOLD), (named, ABOUT)])
+def test_what_cannot_be_answered_is_told_in_the_same_words(careful, question, change, told):
     """Labels that a message does not allow, or targets that nothing bounds, would be told by another error."""
     before = careful.spent
-    assert careful.ask_again(question, change) == ({}, UNTOLD)
+    assert careful.ask_again(question, change) == ({}, told)
     assert careful.spent == before
+
+
+@pytest.mark.parametrize("classes", range(2, 11))
+def test_whether_it_answers_tells_nothing_of_its_labels(careful, classes):
+    """A question that costs nothing, about networks of any number of classes."""
+    load = careful.seats[NODE].load
+
+    def with_labels(*labels):
+        silo = load()
+        silo.y = torch.tensor(labels).repeat(len(silo))[: len(silo)]
+        return silo
+
+    told = []
+    for labels in ((0, 1), (2, 3), (2, 9)):
+        careful.seats[NODE] = replace(careful.seats[NODE], load=lambda labels=labels: with_labels(*labels))
+        answer = careful.ask_again(
+            "train", lambda record: record.update(num_classes=classes), **{"fedtct.question": "freeze"}
+        )
+        told.append(answer)
+    assert told == [({}, None)] * 3
+
+
+@pytest.mark.parametrize(
+    ("question", "changes"),
+    [
+        ("train", {"as_array": {"clip": np.array(128, np.uint8)}}),  # twice which is nothing, in bytes
+        ("train", {"as_array": {"clip": np.array([128], np.uint8), "noise": np.array(3.0)}}),
+        ("sums", {"as_array": {"noise": np.array([3], np.int8)}}),
+        *(
+            (question, {name: value})
+            for question, names in {"train": ("noise", "clip"), "sums": ("noise",)}.items()
+            for name in names
+            for value in (math.inf, math.nan, 1e150, 1e-200, -1.0, 0.0, True, "much")
+        ),
+    ],
+)
+def test_noise_is_a_plain_number(careful, question, changes):
+    before = careful.spent
+    answer, error = careful.ask_again(question, **changes)
+    assert answer == {}
+    assert f"'{question}' came without" in error
+    assert careful.spent == before
+    with pytest.raises(FedtctError, match="noise and clip must be plain numbers"):  # nor where the run alone insists
+        careful.seats[NODE].load().seated(0, torch.device("cpu"))._release(
+            question, {"noise": 3.0} | changes | changes.get("as_array", {}), {}
+        )
+
+
+def test_an_account_that_is_damaged_is_not_taken_for_a_new_one(careful):
+    file = careful.seats[NODE].budget.folder / SPENT
+    file.write_text(json.dumps({"run": {"release": None}}))
+    with pytest.raises(FedtctError, match=r"privacy-spent\.json is damaged"):
+        _ = careful.spent
+
+
+def test_a_silo_with_a_budget_does_not_say_that_its_data_changed(careful):
+    careful.seats[NODE] = replace(careful.seats[NODE], fingerprint=lambda: "other")
+    assert careful.ask_again("describe")[1] is None
+    assert not (careful.seats[NODE].cache / config(careful.questions["describe"].content)["fedtct.run"]).exists()
+
+
+def test_a_name_of_a_run_is_short(careful):
+    before = careful.spent
+    assert careful.ask_again("sums", **{"fedtct.run": "a" * 10**6}) == ({}, UNTOLD)
+    assert careful.spent == before
+
+
+def test_a_few_bytes_do_not_become_very_many():
+    bomb = base64.b64encode(zlib.compress(bytes(2**29))).decode()
+    with pytest.raises(FedtctError, match="take more than 256 MiB"):
+        fixed_buffers({"fixed": bomb})
 
 
 def test_noise_hides_no_more_of_a_silo_than_its_gradients_alone(careful):
@@ -162,9 +241,22 @@ def test_a_function_of_the_app_is_called_with_numbers_alone(tmp_path, monkeypatc
 def test_a_private_run_that_goes_wrong_says_where_to_look(tmp_path):
     grid = Recording(tmp_path, budget=True)
     load = grid.seats[NODE].load
-    grid.seats[NODE] = replace(grid.seats[NODE], load=lambda: _far_labels(load()))
+    grid.seats[NODE] = replace(grid.seats[NODE], load=lambda: _narrower(load()))
     with pytest.raises(FedtctError, match="only its own log says why"):
         FEDAVG.fit(over(grid, min_silos=4))
+
+
+def _narrower(silo):
+    silo.train = None
+    return silo
+
+
+def test_labels_that_there_is_no_class_for_are_told_in_the_silos_own_log_alone(tmp_path):
+    grid, said = Recording(tmp_path, budget=True), []
+    load = grid.seats[NODE].load
+    grid.seats[NODE] = replace(grid.seats[NODE], load=lambda: _far_labels(load()), say=said.append)
+    FEDAVG.fit(over(grid, min_silos=4))
+    assert any("labels are beyond the run's 10 classes, and count as the last" in line for line in said)
 
 
 def _far_labels(silo):

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 import fedtct
 from fedtct.federation.checks import HOLDS, RATING, flaw
+from fedtct.federation.roster import Roster
 from fedtct.federation.wire import as_array
 from fedtct.tangent import Moments, Normaliser, feature_count
+from fedtct.tasks import sorted_names
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
@@ -200,6 +202,21 @@ def test_the_silo_is_left_out_and_the_others_go_on(name, tmp_path):
     missing = [set(note["missing"]) for note in notes if note["question"] == question]
     assert missing
     assert all(names == {"s0"} for names in missing)
+
+
+def test_a_silo_that_tells_of_more_samples_than_there_can_be_fills_no_memory(tmp_path):
+    grid, notes = Tampered(tmp_path, 100, "describe", lambda content: config(content).update(n=2**63 - 1)), []
+    METHODS["fedavg"].fit(over(grid, notes, min_silos=3))
+    assert all(set(note["missing"]) == {"s0"} for note in notes if note["question"] == "train")
+
+
+def test_numbers_of_thousands_of_digits_are_names_as_any_other():
+    names = {"1" * 5000, "2", "10"}
+    assert sorted_names(names) == tuple(sorted(names))
+    assert sorted_names({"2", "10"}) == ("2", "10")
+    roster = Roster()
+    roster.seat({"a" + "1" * 5000, "a2", "a10"}, {})
+    assert roster.seats["a2"] < roster.seats["a10"]
 
 
 def test_a_round_of_no_samples_at_all_is_no_round(tmp_path):

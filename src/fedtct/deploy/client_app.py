@@ -160,7 +160,7 @@ def told(error: Exception) -> str:
 
 def respond(seat: Seat, envelope: Envelope, message: Message, add_noise: AddNoise) -> Message:
     """Answer with what the cache holds, and keep what the next question will need."""
-    if not re.fullmatch(r"\w+", envelope.run):  # it names a folder
+    if not re.fullmatch(r"\w{1,64}", envelope.run):  # it names a folder
         raise FedtctError(f"'{envelope.run}' is no name of a run")
     cache = RunCache(seat.cache, envelope.run, seat.cache_bytes)
     question = envelope.question
@@ -173,7 +173,7 @@ def respond(seat: Seat, envelope: Envelope, message: Message, add_noise: AddNois
     (silo,) = federation.silos
     silo.index, silo.secret, silo.add_noise = envelope.seat, _secret(seat, envelope), add_noise
     if seat.budget:
-        silo.spend = partial(seat.budget.spend, envelope.run)
+        silo.spend, silo.discreet = partial(seat.budget.spend, envelope.run), True
     if envelope.network and question != "describe":  # whether its data fits is for the server to say
         federation.use(_network(json.loads(envelope.network), seat))
     if question in NEEDS_FEATURES:
@@ -183,7 +183,7 @@ def respond(seat: Seat, envelope: Envelope, message: Message, add_noise: AddNois
     forgot = question in REMEMBERED and not _take_memory(silo, cache, envelope, message)
     (answer,) = federation.deliver(question, message)
     _keep(silo, cache, envelope, message, answer)
-    changed = question == "describe" and cache.data_changed(seat.fingerprint())
+    changed = question == "describe" and not seat.budget and cache.data_changed(seat.fingerprint())
     if changed:
         seat.say(OTHER_DATA)
     notes = {FORGOT: True} if forgot else {CHANGED: True} if changed else {}
@@ -194,7 +194,10 @@ def _network(record: dict[str, Any], seat: Seat) -> NetworkSpec:
     """The network that a question is about; a model of the federation's own is made by code that came with the run."""
     own = record[OWN_MODEL]
     build = import_function(own, seat.app(), installed=seat.installed_models) if own else None
-    return replace(NetworkSpec.from_record(record, build), fixed=fixed_buffers(record))
+    spec = replace(NetworkSpec.from_record(record, build), fixed=fixed_buffers(record))
+    if seat.budget:
+        seat.budget.check_network(spec)
+    return spec
 
 
 def _secret(seat: Seat, envelope: Envelope) -> str:

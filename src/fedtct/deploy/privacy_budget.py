@@ -12,12 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from fedtct.errors import FedtctError
 from fedtct.federation.wire import FORGET
 from fedtct.files import read_json, write_json
-from fedtct.privacy import epsilon_of, mu_of
+from fedtct.models import NetworkSpec
+from fedtct.privacy import epsilon_of, is_noised, mu_of
 from fedtct.runs.lock import hold, release
 from fedtct.silo import Message
+from fedtct.tasks import UNNAMED
 
 SPENT = "privacy-spent.json"
 ROUNDING = 1e-9
@@ -49,11 +53,16 @@ class Budget:
             bounded = not message["evaluate"] and message["correction"] == "none"
         else:
             bounded = question == "sums" and message["bounded"]
-        if not bounded or not message["noise"] > 0:
+        if not bounded or not is_noised(message):
             raise Refusal(
                 f"this silo answers with differential privacy alone (epsilon in its silo.toml), and '{question}' came "
                 "without: set epsilon in run.toml"
             )
+
+    def check_network(self, spec: NetworkSpec) -> None:
+        """Refuse a network of which whether it can be used would tell something of the samples."""
+        if spec.task != UNNAMED or spec.num_classes < 2 or spec.inputs.table or spec.inputs.dtype == torch.int64:
+            raise Refusal("this silo answers with differential privacy alone, and about arrays with labels from 0")
 
     def spend(self, run: str, key: list[int], noise: float) -> None:
         """Take down a release, by what its noise is drawn from, before it leaves; refused if nothing is left for it."""
@@ -95,4 +104,7 @@ class Budget:
 
 
 def _squared_mu(ledger: Ledger) -> float:
-    return sum(noise**-2 for releases in ledger.values() for noise in releases.values())
+    noises = [noise for releases in ledger.values() for noise in releases.values()]
+    if not all(isinstance(noise, float | int) and noise > 0 for noise in noises):
+        raise FedtctError(f"{SPENT} is damaged: take it from a copy; without it the count would begin anew")
+    return sum(noise**-2 for noise in noises)

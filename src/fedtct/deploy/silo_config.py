@@ -123,7 +123,8 @@ class SiloConfig:
             with quantities(self.task == "regression"):
                 silo = Silo(x, y, holdout=self.holdout, name=self.name)
             if self.epsilon:
-                check_private(silo.describe({"private": True}))
+                check_private(told := silo.describe({"private": True}))
+                _refuse_tokens(told["kind"])
             return silo
         except FedtctError:
             raise
@@ -161,6 +162,12 @@ class SiloConfig:
 
 def _is_size(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _refuse_tokens(kind: str) -> None:
+    """Whether a model can take tokens tells which there are."""
+    if kind == "int64":
+        raise FedtctError("a silo with an epsilon of its own takes real numbers and pixels, not tokens")
 
 
 def _make_secret(file: Path) -> None:

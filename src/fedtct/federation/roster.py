@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from fedtct.tasks import DIGITS
+
 
 class Roster:
     """Silos by name. A silo may restart, and be another node afterwards; its seat, a number, stays its own.
@@ -75,4 +77,4 @@ class Roster:
 def _natural(name: str) -> tuple[str, int]:
     """Names that end in numbers in the order of these: silo-2 before silo-10."""
     stem = name.rstrip("0123456789")
-    return stem, int(name[len(stem) :] or 0)
+    return stem, int(name[len(stem) :][:DIGITS] or 0)

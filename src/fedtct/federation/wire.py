@@ -11,6 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from safetensors.torch import load, save
 from torch import Tensor
 
+from fedtct.errors import FedtctError
 from fedtct.models import NetworkSpec
 from fedtct.silo import Message
 
@@ -26,6 +27,7 @@ OTHER_DATA = (
 PREPARATION = ("moments", "normalise")  # questions that leave features in a silo
 TOLD_BEFORE = {"train": ("freeze",)}  # what a question that finds a silo unprepared rests on, if not those
 REMEMBERED = ("train", "regress")  # questions of every round, after which a silo's memory may have changed
+MOST_BYTES = 2**28  # of a network's buffers that are no weights
 HALVED = ("parameters", "w")  # what may travel in half precision; scales and statistics would not survive it
 OWN_MODEL, FIXED = "own_model", "fixed"  # beside the record of a network: the function that makes it, other buffers
 FORGET = "forget"  # the run is over: a silo removes what it kept for it
@@ -102,5 +104,9 @@ def network_text(spec: NetworkSpec, own_model: str = "") -> str:
 
 
 def fixed_buffers(record: dict[str, Any]) -> dict[str, Tensor]:
-    """The buffers in what ``network_text`` gave."""
-    return load(zlib.decompress(base64.b64decode(record[FIXED])))
+    """The buffers in what ``network_text`` gave; refused if a few bytes would become very many."""
+    unpacked = zlib.decompressobj()
+    content = unpacked.decompress(base64.b64decode(record[FIXED]), MOST_BYTES)
+    if unpacked.unconsumed_tail:
+        raise FedtctError(f"the network's buffers take more than {MOST_BYTES / 2**20:.0f} MiB")
+    return load(content)

@@ -75,6 +75,8 @@ class TangentMap:
         self.coordinates = chosen.sort().values.to(device)
         self.bounded = recipe.bounded
         self.gradients = SampledGradients(self.network.module, self.coordinates)
+        if recipe.bounded:  # a sample decides on its own features alone, and not on how those of others are computed
+            self.gradients.prepare(self.network.prepare(spec.inputs.examples(CHECKED)))
 
     @property
     def p(self) -> int:
