@@ -27,7 +27,7 @@ from fedtct.runs.execute import execute, prepare
 from fedtct.runs.folder import CONFIG, RunFolder, from_line, to_line
 from fedtct.runs.places import free_folder, resuming
 from fedtct.runs.plan import Plan
-from fedtct.runs.summary import Summary, final_row
+from fedtct.runs.summary import Summary, final_row, kept_round
 from fedtct.runs.watcher import Watcher
 
 SMALL: dict[str, Any] = {"limit": 200, "silos": 3, "split": "iid", "local_epochs": 1, "method": "fedavg", "rounds": 2}
@@ -253,7 +253,8 @@ def test_a_limit_is_a_seeded_subset() -> None:
 
 def test_a_silo_too_small_to_hold_out_is_refused_when_it_must() -> None:
     tiny = SMALL | {"limit": 12, "silos": 6, "holdout": 0.1}
-    prepare(RunConfig.of(**tiny))
+    with pytest.warns(UserWarning, match=r"holdout=0\.1 of so few samples is none"):
+        prepare(RunConfig.of(**tiny))
     with pytest.raises(FedtctError, match=r"silo 0 has 2 samples, too few to hold out 0\.1"):
         prepare(RunConfig.of(**tiny, patience=1))
 
@@ -303,7 +304,13 @@ def test_with_patience_the_summary_is_of_the_model_that_was_kept(tmp_path: Path)
     assert len(folder.history) < 9, "it was meant to run out of patience"
     x, y = prepare(folder.config).data.test
     assert Summary.of(folder).test_accuracy == pytest.approx(fit.model.score(x, y))
-    assert final_row(folder.history, folder.config) is not folder.history[-1]
+    kept, last = final_row(folder.history, folder.config), folder.history[-1]
+    assert kept is not last
+    told = (
+        f"patience: after round {last.round} of 8, with none better since round {kept.round}, that one's model was kept"
+    )
+    assert kept_round(folder.history, folder.config).startswith(told)
+    assert kept_round(folder.history[: kept.round + 1], folder.config) == ""
 
 
 def test_what_diverged_was_not_kept_whatever_it_got_right() -> None:

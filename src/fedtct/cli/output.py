@@ -50,7 +50,7 @@ def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
     """What a run amounts to."""
     from fedtct.history import rated_on
     from fedtct.runs.folder import RunFolder
-    from fedtct.runs.summary import CommonClass, hold_nothing_out, not_rated
+    from fedtct.runs.summary import CommonClass, hold_nothing_out, kept_round, not_rated
 
     if as_json:
         print_json(summary.as_dict())
@@ -75,8 +75,9 @@ def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
     private = "" if summary.epsilon is None else f"differential privacy of every sample: ε = {summary.epsilon:.3g}\n"
     run = RunFolder.read(summary.folder)
     little = _little_said({(summary.split, summary.method): CommonClass.of([run])})
-    unknown = f"{told}\n" if (told := not_rated(hold_nothing_out(run))) else ""
-    _print(table, f"{little}{unknown}{private}everything is in {summary.folder}: look at {page}")
+    notes = filter(None, (not_rated(hold_nothing_out(run)), kept_round(run.history, run.config)))
+    told = "".join(f"{note}\n" for note in notes)
+    _print(table, f"{little}{told}{private}everything is in {summary.folder}: look at {page}")
 
 
 def print_choice(choice: Choice, as_json: bool, page: Path) -> None:

@@ -92,6 +92,8 @@ def prepare(config: RunConfig, watcher: Watcher | None = None) -> Job:
                 f"{silo.name} has {len(silo)} samples, too few to hold out {config.holdout:g} of them: "
                 "use fewer silos or a larger holdout"
             )
+    if config.holdout and not any(len(silo.held_y) for silo in job.silos):
+        warnings.warn(f"holdout={config.holdout:g} of so few samples is none: nothing is held out", stacklevel=2)
     return job
 
 

@@ -193,6 +193,17 @@ def final_row(rows: Sequence[Row], config: RunConfig) -> Row:
     return max(rated, key=lambda row: row.rating("holdout") or 0.0, default=last)
 
 
+def kept_round(rows: Sequence[Row], config: RunConfig) -> str:
+    """A sentence about which round's model patience has kept; empty if it is the last one's."""
+    last, kept = rows[-1], final_row(rows, config)
+    if kept.round == last.round:
+        return ""
+    return (
+        f"patience: after round {last.round} of {config.rounds[-1]}, with none better since round {kept.round}, that "
+        "one's model was kept; the same held-out samples chose and rate it"
+    )
+
+
 def spent(rows: Sequence[Row], config: RunConfig) -> float | None:
     """The ε that the rounds of a run come to at its δ; where a stage stopped early, one more had been asked for."""
     if not config.epsilon:

@@ -156,6 +156,8 @@ def _reading(task: Task, rating: Rating) -> str:
     over = ", mean ± standard deviation over seeds" if any(len(method.counted) > 1 for method in task.methods) else ""
     parts = [f"{rating.name[0].upper()}{rating.name[1:]} is on {where}{over}. A silo’s is on {whose}."]
     parts += [task.not_rated] if task.not_rated else []
+    if any(run.config.patience for run in runs):
+        parts.append("Where patience ended a run, its model is the best round’s on held-out samples, and curves go on.")
     if task.regression:
         units = task.methods[0].config.target or "what is learnt"
         parts.append("R² is 1 where every prediction is right, and 0 for always saying the mean.")
