@@ -15,7 +15,7 @@ from fedtct.least_squares import RidgePath, Sums
 from fedtct.least_squares import sums as sums_module
 from fedtct.least_squares.sums import decompose_range
 from fedtct.privacy import noisy_sums
-from fedtct.stage2.ridge import STRENGTHS, _best_on_holdout
+from fedtct.stage2.ridge import COST, STRENGTHS, _best_on_holdout
 from fedtct.tangent import Moments, Normaliser
 from fedtct.tasks import UNNAMED
 
@@ -64,14 +64,15 @@ def path_and_features(n=40, d=6, outputs=3, seed=0):
     return RidgePath.of(sums, normaliser), (z - z.mean(0)) * normaliser.scale.double(), y
 
 
+@pytest.mark.parametrize("cost", [1.0, COST])
 @pytest.mark.parametrize("strength", STRENGTHS)
-def test_generalised_cross_validation_is_that_of_the_hat_matrix(strength):
+def test_generalised_cross_validation_is_that_of_the_hat_matrix(strength, cost):
     path, z, y = path_and_features()
     n, identity = len(z), torch.eye(z.shape[1], dtype=torch.float64)
     hat = z @ torch.linalg.solve(z.T @ z / n + strength * identity, z.T / n) + 1 / n  # the bias is not penalised
     residuals = y - hat @ y
-    expected = residuals.square().sum() / n / (1 - hat.trace() / n) ** 2
-    assert path.generalised_cross_validation(strength) == pytest.approx(float(expected), rel=1e-8)
+    expected = residuals.square().sum() / n / (1 - cost * hat.trace() / n) ** 2
+    assert path.generalised_cross_validation(strength, cost) == pytest.approx(float(expected), rel=1e-8)
 
 
 def test_generalised_cross_validation_without_a_degree_of_freedom_left_is_the_worst():
@@ -118,7 +119,7 @@ def test_gcv_takes_the_strength_with_the_best_score(digits):
     z = normalised_features(ridge_model([Silo(x, y)]), x)[:, :-1]
     sums = Sums.zero(D, CLASSES).add(z, targets(y, CLASSES))
     path = RidgePath.of(sums, Normaliser.identity(D))
-    best = min(STRENGTHS, key=path.generalised_cross_validation)
+    best = min(STRENGTHS, key=lambda strength: path.generalised_cross_validation(strength, COST))
     assert distance[best] == 0
     assert all(distance[strength] > 0 for strength in STRENGTHS if strength != best)
 

@@ -107,12 +107,12 @@ class RidgePath:
         rest = (mean - normaliser.mean.double()) * normaliser.scale.double()
         return torch.cat([w, (self.target_mean - rest @ w).unsqueeze(0)])
 
-    def generalised_cross_validation(self, ridge: float) -> float:
-        """The GCV score: squared error over the squared share of degrees of freedom left."""
+    def generalised_cross_validation(self, ridge: float, cost: float = 1.0) -> float:
+        """The GCV score: squared error over the squared share of degrees of freedom left, each of which has a cost."""
         shrunk = self.eigenvalues / (self.eigenvalues + ridge)
         fitted = (self.projected.square() / (self.eigenvalues + ridge).unsqueeze(1)).sum(1)
         error = self.target_variance - float(((2 - shrunk) * fitted).sum())
-        freedom = 1 - (1 + float(shrunk.sum())) / self.n
+        freedom = 1 - cost * (1 + float(shrunk.sum())) / self.n
         return max(error, 0.0) / freedom**2 if freedom > 0 else float("inf")
 
 

@@ -19,6 +19,8 @@ from fedtct.stage2.inspection import inspect_ridge
 from fedtct.tangent import Moments, Normaliser, Recipe
 
 STRENGTHS = tuple(10.0**k for k in range(-6, 3))  # in units of a feature's variance: these span all that matters
+# Of a degree of freedom, in GCV: features come from a network that has seen the labels (studies/ridge_choice.py).
+COST = 1.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,7 @@ class Ridge(Stage2):
         if self.noise and self.ridge == "gcv":
             strength = self._noise_level(sums, silos=len(replies.messages))
         elif self.ridge == "gcv":
-            strength = unit * first_minimum(lambda s: path.generalised_cross_validation(unit * s))
+            strength = unit * first_minimum(lambda s: path.generalised_cross_validation(unit * s, COST))
         elif self.ridge == "holdout":
             judged = _assess(session, recipe, [solve(unit * s) for s in STRENGTHS], train=False)
             strength, cost = unit * _best_on_holdout(judged), cost + judged.cost
