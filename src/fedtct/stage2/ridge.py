@@ -33,7 +33,8 @@ class Ridge(Stage2):
     The answer does not depend on how the data is dealt, and there is no step size. ``ridge`` is the strength, or how to
     choose it from training data: "gcv" by generalised cross-validation, which costs no message, or "holdout" by the
     accuracy (of numbers the squared error) on what silos hold out, which costs a second round. Both choose in units of
-    the features' mean variance, which is one unless ``normalize=False``.
+    the features' mean variance, which is one unless ``normalize=False``. In "gcv" a degree of freedom counts as 1.2:
+    features come from a network that has seen the labels.
 
     With ``noise``, sums are differentially private: features are scaled to norm one, and "gcv" takes as the strength
     how far the noise may move the features' covariance.
