@@ -7,11 +7,9 @@ Scikit-learn's digits, two classes a silo, three layers of 64 units, batches of 
 FedAvg, which is FedDyn with α = 0, stands beside. No setting was chosen by test accuracies.
 """
 
-import argparse
 import itertools
 import json
 from collections.abc import Callable
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -20,6 +18,7 @@ from torch import nn
 
 import fedtct
 from fedtct.runs.environment import environment
+from studies import options
 
 SETTINGS: dict[str, Any] = {"rounds": 40, "local_epochs": 5, "batch_size": 10, "lr": 0.1}
 SILOS, SPLIT, ALPHAS = 10, "classes:2", (0.0, 0.01, 0.1)
@@ -32,11 +31,7 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
 
 def main() -> None:
     """Every network and α, seed by seed; the file is written after each run."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("file", type=Path, nargs="?", default=Path("results/feddyn-norms.json"))
-    arguments.add_argument("--seeds", type=int, default=3)
-    arguments.add_argument("--show", action="store_true")
-    chosen = arguments.parse_args()
+    chosen = options(__doc__, "results/feddyn-norms.json", seeds=3)
     if chosen.show:
         show(json.loads(chosen.file.read_text())["runs"])
         return

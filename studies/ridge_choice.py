@@ -9,11 +9,9 @@ after 1, 5 and 10 rounds of FedAvg; then which strength each cost would have cho
 by these test errors.
 """
 
-import argparse
 import itertools
 import json
 from collections.abc import Callable
-from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
@@ -30,6 +28,7 @@ from fedtct.least_squares.sums import RidgePath
 from fedtct.runs.environment import environment
 from fedtct.stage2.ridge import STRENGTHS, Ridge, first_minimum
 from fedtct.tangent import Normaliser
+from studies import options
 
 COSTS, ROUNDS, D = (1.0, 1.1, 1.2, 1.3, 1.4, 2.0), (1, 5, 10), 1024
 Samples = tuple[Any, Any]
@@ -111,11 +110,7 @@ TASKS: dict[str, Task] = {
 
 def main() -> None:
     """Every task, number of rounds and seed; the file is written after each run."""
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("file", type=Path, nargs="?", default=Path("results/ridge-choice.json"))
-    arguments.add_argument("--seeds", type=int, default=3)
-    arguments.add_argument("--show", action="store_true")
-    chosen = arguments.parse_args()
+    chosen = options(__doc__, "results/ridge-choice.json", seeds=3)
     if chosen.show:
         show(json.loads(chosen.file.read_text())["runs"])
         return

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from fedtct.data.tables import LARGEST, NUMBERS, as_table, is_table, written
+from fedtct.data.tables import LARGEST, NUMBERS, as_code, as_table, is_table
 from fedtct.data.texts import all_composed
 from fedtct.errors import FedtctError
 
@@ -47,7 +47,7 @@ def as_inputs(x: Any, whose: str) -> Inputs:
     """Pixels stay uint8, other whole numbers (tokens) become int64, the rest float32; tables stay tables."""
     if is_table(x):
         return as_table(x, whose)
-    _refuse_masks(x, whose)
+    _refuse_masked_and_sparse(x, whose)
     x = _as_tensor(x, whose)
     if x.is_complex():
         raise FedtctError(f"{whose}: samples must be real numbers, they are {x.dtype}")
@@ -61,7 +61,7 @@ def as_inputs(x: Any, whose: str) -> Inputs:
 
 def as_answers(y: Any, whose: str) -> Any:
     """Whole numbers are labels, real numbers are targets of a regression, texts and truth values are names."""
-    _refuse_masks(y, whose)
+    _refuse_masked_and_sparse(y, whose)
     y = y if isinstance(y, Tensor) else _as_array(y)
     if y.ndim != 1 or "complex" in str(y.dtype):
         raise FedtctError(f"{whose}: y must be a vector of labels, numbers or names, it is {y.dtype} {tuple(y.shape)}")
@@ -165,8 +165,8 @@ def join(parts: Sequence[Any]) -> Any:
     return torch.cat(list(parts)) if isinstance(parts[0], Tensor) else np.concatenate(parts)
 
 
-def _refuse_masks(values: Any, whose: str) -> None:
-    """What lies under a mask is no value, though an array can be made of it; of sparse ones of scipy none can."""
+def _refuse_masked_and_sparse(values: Any, whose: str) -> None:
+    """What lies under a mask is no value, though an array can be made of it; of scipy's sparse matrices none can."""
     if hasattr(values, "toarray"):
         raise FedtctError(f"{whose}: a sparse matrix is given: use its toarray()")
     if np.ma.is_masked(values):
@@ -187,8 +187,7 @@ def _as_tensor(values: Any, whose: str) -> Tensor:
 def _as_array(y: Any) -> "np.ndarray[Any, Any]":
     """Answers as an array: categories of pandas, of which numbers are codes, as texts; exact decimals as numbers."""
     if str(getattr(y, "dtype", "")) == "category":
-        numbers_written = (written(value) if isinstance(value, NUMBERS) and value == value else value for value in y)
-        return np.array(list(numbers_written), object)
+        return np.array([as_code(value) for value in y], object)
     array = np.asarray(y)
     real = array.dtype == object and all(isinstance(value, NUMBERS) for value in array.flat)
     exact = real and any(isinstance(value, float | Decimal) for value in array.flat)

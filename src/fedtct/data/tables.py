@@ -91,6 +91,11 @@ def written(value: Any) -> str:
     return str(value) if isinstance(value, bool | np.bool_) else f"{float(value):.15g}"
 
 
+def as_code(category: Any) -> Any:
+    """A category of pandas as a text, if it is a number and not missing."""
+    return written(category) if isinstance(category, NUMBERS) and category == category else category
+
+
 def refuse_slips(values: Sequence[Any], whose: str) -> None:
     """Refuse texts that somebody meant as numbers: each would be a category, and leave the silo as it stands."""
     if not all(isinstance(value, str) for value in values):
@@ -124,7 +129,7 @@ def _column(values: pd.Series[Any], name: str, whose: str) -> NDArray[Any]:
             f"{whose}: column '{name}' holds {what}: turn it into numbers or texts first, or leave it out"
         )
     if isinstance(kind, pd.CategoricalDtype):  # its numbers are codes
-        plain = [written(value) if isinstance(value, NUMBERS) else value for value in plain]
+        plain = [as_code(value) for value in plain]
     elif pd.api.types.is_numeric_dtype(kind) or all(isinstance(value, NUMBERS) for value in plain):
         result = np.full(len(values), np.nan)
         result[~missing] = np.array(plain, np.float64)

@@ -37,7 +37,7 @@ def _outside_rows(parts: Sequence[LocalRegression], y: Tensor) -> float:
 
 
 def _all_reached(gram: Tensor) -> bool:
-    """Whether no eigenvalue counts as zero; if it is found out by Cholesky's means, that takes a part of the time."""
+    """Whether no eigenvalue counts as zero: Cholesky's decomposition says so in a part of the time that they take."""
     less = gram - RANK * gram.trace() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
     return int(torch.linalg.cholesky_ex(less).info) == 0
 
