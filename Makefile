@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test docs bench bench-large bench-peers performance lint format clean chromium plotly
+.PHONY: demo test test-gpu docs bench bench-large bench-peers performance lint format clean chromium plotly
 
 # Compiled afterwards, on all cores, as pip takes one; some packages carry files for other Pythons, which do not compile.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -30,6 +30,9 @@ performance: $(VENV)/.installed
 
 test: lint chromium  # workers share the cores: threads of their own would only wait for each other
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup
+
+test-gpu: $(VENV)/.installed  # what holds on a GPU; `make test` leaves it alone
+	FEDTCT_TEST_GPU=1 $(BIN)/pytest -n0 tests/core/test_on_a_gpu.py
 
 docs: $(VENV)/.installed
 	$(BIN)/python -m sphinx -W -n -q -b html docs build/docs

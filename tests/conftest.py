@@ -1,4 +1,12 @@
-"""No test fails by chance: for being slow on a machine that others use too, or for what tests before it drew."""
+"""No test fails by chance: for being slow on a machine that others use too, or for what tests before it drew.
+
+Nor for a GPU: where there is one it is hidden, for the same seed gives the same bytes on the processor alone.
+"""
+
+import os
+
+if "FEDTCT_TEST_GPU" not in os.environ:  # which `make test-gpu` sets, for the tests that are for it
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import pytest
 import torch

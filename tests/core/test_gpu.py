@@ -1,4 +1,4 @@
-"""What only a GPU would show: as far as it can be seen without one, and on one where there is one."""
+"""What only a GPU would show, as far as it can be seen without one; test_on_a_gpu.py is for the rest."""
 
 import contextlib
 
@@ -6,11 +6,9 @@ import pytest
 import torch
 from core_helpers import skewed_data
 
-from fedtct import FedAvg, LocalFederation, Silo
+from fedtct import LocalFederation, Silo
 from fedtct.federation.local import pick_precision
 from fedtct.training import graphs
-
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 
 
 @pytest.mark.parametrize(
@@ -72,19 +70,3 @@ def test_stage_2_has_the_memory_of_stage_1(monkeypatch, question):
     assert federation.trainer.silos
     federation.deliver(question, {})
     assert not federation.trainer.silos
-
-
-@needs_gpu
-def test_samples_on_a_gpu_are_scored():
-    parts = skewed_data()
-    model = FedAvg("mlp", rounds=2).fit([Silo(*part) for part in parts]).model
-    x, y = (torch.cat(values) for values in zip(*parts, strict=True))
-    assert model.score(x.cuda(), y.cuda()) == model.score(x, y)
-
-
-@needs_gpu
-def test_draws_of_the_program_are_its_own():
-    torch.cuda.manual_seed(3)
-    before = torch.cuda.get_rng_state()
-    FedAvg("mlp", rounds=1).fit(LocalFederation([Silo(*part) for part in skewed_data()]))
-    assert torch.equal(torch.cuda.get_rng_state(), before)
