@@ -46,9 +46,8 @@ class Agreement(NamedTuple):
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "Agreement":
-        """What ``record`` told; earlier versions told more, and less: all silos or none held samples out."""
+        """What ``record`` told."""
         inputs, task = InputSpec.from_record(record["inputs"]), task_from(record["task"])
-        record = {"some_held_out": record["held_out"]} | record
         known = {name: record[name] for name in cls._fields}
         return cls(**known | {"inputs": inputs, "task": task})
 

@@ -26,7 +26,6 @@ from fedtct.tasks import Answers, Names, Regression, finite
 from fedtct.training.evaluation import batch_size
 
 MODEL_FILE = "model.safetensors"  # of a folder with a model
-EARLIER_RECORD = "model.json"  # beside it in folders of earlier versions, whose file has no record
 METADATA = "fedtct"  # where a file has its record
 FIXED = "fixed/"  # before the names of buffers that are no weights
 
@@ -150,7 +149,6 @@ class Classifier(ABC):
             raise FedtctError(f"{folder} is a file: save makes a folder, export a file")
         folder.mkdir(parents=True, exist_ok=True)
         self.export(folder / MODEL_FILE)
-        (folder / EARLIER_RECORD).unlink(missing_ok=True)
 
     def export(self, file: str | Path, **notes: str) -> None:
         """Write the model to one safetensors file, which ``load`` reads; notes, such as a model card, go with it."""
@@ -212,7 +210,7 @@ def rebuild(
         learnt = {name: t for name, t in tensors.items() if not name.startswith(FIXED)}
         spec = replace(NetworkSpec.from_record(record, model), fixed=fixed)
         rebuilt = kinds[record["kind"]]._from(spec, learnt, record, pick_device(device))
-        check_layout(record.get("layout"), rebuilt.network.layout())
+        check_layout(record["layout"], rebuilt.network.layout())
         return rebuilt
     except (KeyError, TypeError, AttributeError) as error:  # something is missing, or of a kind not known here
         raise FedtctError(f"{where} is damaged, or of another version of fedtct", error) from error
@@ -227,9 +225,9 @@ def read_record(path: Path) -> tuple[dict[str, Any], Path]:
     try:
         with safe_open(file, framework="pt") as opened:
             notes = opened.metadata() or {}
-        record = json.loads(notes.get(METADATA) or file.with_name(EARLIER_RECORD).read_text())
+        record = json.loads(notes[METADATA])
         record["kind"]  # a KeyError or TypeError if it is of something else
-    except (SafetensorError, FileNotFoundError, KeyError, TypeError, ValueError) as error:
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise FedtctError(f"{file} holds no model that fedtct saved or exported, or is damaged") from error
     return record, file
 

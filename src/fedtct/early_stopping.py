@@ -24,17 +24,12 @@ class EarlyStopping:
             return
         if not self.best:
             _check_judgement(row)
-        if rating is not None and (not self.best or rating > self._best_rating()):
+        if rating is not None and (not self.best or rating > self.best["rating"]):
             self.best = {"rating": rating, "round": at.round, "state": at.state}
 
     def due(self, round: int) -> bool:
         """Whether too many rounds went by without a better state."""
         return self.patience is not None and bool(self.best) and round - self.best["round"] >= self.patience
-
-    def _best_rating(self) -> float:
-        """Checkpoints of earlier versions call it accuracy, though it may be R²."""
-        found: float = self.best["rating" if "rating" in self.best else "accuracy"]
-        return found
 
 
 def _check_judgement(row: Row) -> None:

@@ -198,7 +198,7 @@ def _keep(journal: Journal, agreed: Agreement, network: Network) -> None:
     if (before := journal.agreement()) is None:
         journal.keep_agreement(agreed.record() | {"layout": network.layout()})
     else:
-        check_layout(before.get("layout"), network.layout())
+        check_layout(before.get("layout", []), network.layout())
 
 
 def _agree_now(told: Replies, num_classes: int | None, private: bool) -> Agreement:

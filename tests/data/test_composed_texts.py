@@ -10,7 +10,6 @@ from PIL import Image
 from fedtct import Classifier, FedAvg, FedtctError, Silo
 from fedtct.agreement import agree
 from fedtct.data.sources import read_inputs, read_samples
-from fedtct.data.tables import TableCode
 
 FORMS = ("NFC", "NFD")
 
@@ -96,13 +95,3 @@ def test_python_and_predictions(tmp_path):
     assert model.score(nfc, nfc["krank"]) == model.score(nfd, nfd[krank])
     model.save(tmp_path)
     assert (Classifier.load(tmp_path).scores(nfd) == model.scores(nfc)).all()
-
-
-def test_a_model_that_was_saved_with_other_forms_still_predicts(recwarn):
-    """Models of earlier versions kept texts as they came."""
-    record = [{"name": as_in("NFD", "wärd"), "categories": [as_in("NFD", "süd"), "west"]}]
-    code = TableCode.from_record(record)
-    for form in FORMS:
-        frame = pd.DataFrame({as_in(form, "wärd"): [as_in(form, "süd"), "west"]})
-        assert code.encode(frame, "x").tolist() == [[1, 0], [0, 1]]
-    assert not [w for w in recwarn if "no silo had" in str(w.message)]

@@ -24,7 +24,8 @@ DEFECTS = [[1, 3], [0, 196]]  # a quarter of 2 % is found
 
 def with_confusion(run: RunFolder, confusion: list[list[int]]) -> RunFolder:
     """The run as if its model had two classes, and took them for each other like this."""
-    (run.path / "findings" / "classes.json").write_text(json.dumps({"confusion": confusion}))
+    table = [[*row, 0] if len(row) == 2 else row for row in confusion]  # all have an answer, if nothing else is said
+    (run.path / "findings" / "classes.json").write_text(json.dumps({"confusion": table}))
     file = run.path / "findings" / "split.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"class_names": ["defect", "ok"]}))
     return run
@@ -166,13 +167,13 @@ def test_seeds_are_averaged(compared: Path, run_with: RunWith) -> None:
 
 def test_samples_without_an_answer_count_and_are_shown_only_if_there_are_any(compared: Path, run_with: RunWith) -> None:
     run = with_confusion(run_with(compared / FEDAVG, "1", seed=1), [[1, 0, 3], [0, 98, 98]])
-    earlier = with_confusion(run_with(compared / FEDAVG, "0"), DEFECTS)  # these had no such column
+    other = with_confusion(run_with(compared / FEDAVG, "0"), DEFECTS)
     assert CommonClass.of([run]) == ("ok", 0.98, pytest.approx((1 / 4 + 1 / 2) / 2), 0.5)
-    assert CommonClass.of([earlier, run]) == ("ok", 0.98, pytest.approx((0.625 + 0.375) / 2), 0.5)
+    assert CommonClass.of([other, run]) == ("ok", 0.98, pytest.approx((0.625 + 0.375) / 2), 0.5)
     for runs, answers, taken, recognised in (
-        ([earlier], ["defect", "ok"], [[1 / 4, 3 / 4], [0, 1]], [1 / 4, 1]),
+        ([other], ["defect", "ok"], [[1 / 4, 3 / 4], [0, 1]], [1 / 4, 1]),
         ([run], ["defect", "ok", "no answer"], [[1 / 4, 0, 3 / 4], [0, 1 / 2, 1 / 2]], [1 / 4, 1 / 2]),
-        ([earlier, run], ["defect", "ok", "no answer"], [[1 / 4, 3 / 8, 3 / 8], [0, 3 / 4, 1 / 4]], [1 / 4, 3 / 4]),
+        ([other, run], ["defect", "ok", "no answer"], [[1 / 4, 3 / 8, 3 / 8], [0, 3 / 4, 1 / 4]], [1 / 4, 3 / 4]),
     ):
         shown = classes.section(*arrange(runs))
         assert shown is not None

@@ -366,12 +366,10 @@ class TableCode:
         return asdict(self)
 
     @classmethod
-    def from_record(cls, record: dict[str, Any] | list[dict[str, Any]]) -> TableCode:
-        """The code that was recorded; earlier versions told columns alone, with texts in whatever form they came."""
-        record = record if isinstance(record, dict) else {"columns": record, "in_order": True}
+    def from_record(cls, record: dict[str, Any]) -> TableCode:
+        """The code that was recorded."""
         columns = []
         for told in record["columns"]:
             categories = told["categories"]
-            texts = None if categories is None else tuple(all_composed(categories))
-            columns.append(Column(**told | {"name": composed(told["name"]), "categories": texts}))
+            columns.append(Column(**told | {"categories": None if categories is None else tuple(categories)}))
         return cls(tuple(columns), bool(record["in_order"]))

@@ -160,7 +160,7 @@ class Post:
         Once it is known who a silo is, its node answers for no other.
         """
         name, called = str(own[SILO]), self.roster.name(node)
-        if (version := own.get(VERSION, "of an older version")) != fedtct.__version__:
+        if (version := own.get(VERSION, "of no version")) != fedtct.__version__:
             return f"it runs fedtct {version}, the server {fedtct.__version__}: they must be the same"
         if self.roster.knows(node) and name != called:
             return f"it calls itself '{name}': a silo keeps the name that its key was made for, for the whole run"

@@ -197,9 +197,9 @@ class Network:
             self.pixel_shift = (-mean / std).view(view).to(self.parameters)
 
 
-def check_layout(trained: Layout | None, now: Layout) -> None:
-    """Refuse a model whose weights lie in another order than those that were trained; earlier versions tell none."""
-    for was, this in zip_longest(trained or [], now if trained else [], fillvalue=None):
+def check_layout(trained: Layout, now: Layout) -> None:
+    """Refuse a model whose weights lie in another order than those that were trained."""
+    for was, this in zip_longest(trained, now, fillvalue=None):
         if was != this:
             raise FedtctError(
                 f"the model is not the one that was trained: where {_told(was)} was, it has {_told(this)}. Make it "

@@ -72,12 +72,12 @@ class Written(NamedTuple):
 
     best: str
     ratings: dict[str, float | None]
-    losses: dict[str, float | None]  # files of earlier versions have none
+    losses: dict[str, float | None]
 
     def by_loss(self) -> bool:
         """Whether it was the loss that decided between equals."""
         equals = [name for name, rating in self.ratings.items() if rating == self.ratings[self.best]]
-        losses = [self.losses.get(name) for name in equals]
+        losses = [self.losses[name] for name in equals]
         return len(equals) > 1 and len(set(losses)) > 1
 
 
@@ -90,7 +90,7 @@ def read_choice(folder: Path) -> Written | None:
     try:
         ratings = next(found[measure] for measure in MEASURES if measure in found)
         ratings[found["best"]]  # a KeyError if it is none of them
-        return Written(found["best"], ratings, dict(found.get(LOSS, {})))
+        return Written(found["best"], ratings, dict(found[LOSS]))
     except (KeyError, TypeError, ValueError, StopIteration) as error:
         raise FedtctError(f"{file} is damaged: it holds no choice") from error
 

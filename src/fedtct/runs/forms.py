@@ -27,7 +27,7 @@ class Holdings(TypedDict):
 class Confusion(TypedDict):
     """How many samples of a class (a row) are taken for which (a column).
 
-    The last column, which earlier versions left out, is of samples that the model has no answer for.
+    The last column is of samples that the model has no answer for.
     """
 
     confusion: list[list[int]]

@@ -63,16 +63,16 @@ def convexify(session: Session, recipe: Recipe) -> Convexified:
     journal.begin("convexify", 2, 0)
     before = journal.restore("convexify")
     moments = federation.ask("moments", recipe._asdict())
-    if before is not None and before.state:
+    if before is not None:
         state = before.state
         federation.ask("normalise", Normaliser.among(state)._asdict())
     else:
         normaliser = _normaliser(moments, recipe)
         prepared = federation.ask("normalise", normaliser._asdict())
         state = normaliser._asdict() | _steps_and_shares(prepared)
-        for number, replies in enumerate([moments, prepared] if before is None else [], start=1):
+        for number, replies in enumerate((moments, prepared), start=1):
             journal.record(Row("convexify", number, **vars(replies.cost)))
-        journal.save("convexify", Checkpoint(2, state, finished=True))  # folders of earlier versions have no state
+        journal.save("convexify", Checkpoint(2, state, finished=True))
     normaliser = Normaliser.among(state)
     return Convexified(
         normaliser,

@@ -202,8 +202,8 @@ class Normaliser(NamedTuple):
 
     @classmethod
     def among(cls, values: Mapping[str, Any]) -> "Normaliser":
-        """The one among the values of a message or a file; in those of earlier versions it has no limit."""
-        return cls(**{name: values[name] for name in cls._fields if name in values})
+        """The one among the values of a message or a file."""
+        return cls(**{name: values[name] for name in cls._fields})
 
     @classmethod
     def of(cls, moments: Moments, normalize: bool = True) -> "Normaliser":

@@ -37,7 +37,7 @@ def section(task: Task) -> Section | None:
     for method, run, found in task.findings(CLASSES):
         names = names or class_names(run, len(found["confusion"]))
         tested = found.get("tested", True)
-        of_method.setdefault(method.label, (method, []))[1].append(_with_unanswered(found["confusion"]))
+        of_method.setdefault(method.label, (method, []))[1].append(found["confusion"])
     if not of_method:
         return Section("Class by class", [Note("Not known: there is no test set, or it was not looked at.")])
     classes = len(next(iter(of_method.values()))[1][0])
@@ -62,11 +62,6 @@ def section(task: Task) -> Section | None:
     summed = " The first chart shows means over seeds, the second the samples of all seeds together."
     intro = f"On {where}.{summed if seeds > 1 else ''} {unknown}".strip()
     return Section("Class by class", [recognised, Choice(taken) if more else chart], intro=intro)
-
-
-def _with_unanswered(table: Confusion) -> Confusion:
-    """The table with its last column, of samples without an answer; one that an earlier version wrote has none."""
-    return [[*row[: len(table)], sum(row[len(table) :])] for row in table]
 
 
 def _recalls(method: Method, task: Task, tables: list[Confusion], names: list[str]) -> Trace:
