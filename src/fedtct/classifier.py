@@ -21,6 +21,7 @@ from fedtct.history import History
 from fedtct.models import Model, Network, NetworkSpec, Weights
 from fedtct.models.network import check_layout
 from fedtct.models.plain import plain_module
+from fedtct.models.trial import try_tokens
 from fedtct.tangent import Normaliser, Recipe, TangentMap
 from fedtct.tasks import Answers, Names, Regression, finite
 from fedtct.training.evaluation import batch_size
@@ -73,7 +74,10 @@ class Classifier(ABC):
 
         ``whose`` is what messages call the samples.
         """
-        return self._scores_of(self.spec.inputs.encode(x, whose))
+        encoded = self.spec.inputs.encode(x, whose)
+        if encoded.dtype == torch.int64 and self.device.type == "cuda" and len(encoded):
+            try_tokens(self.spec, self.network, encoded, whose)
+        return self._scores_of(encoded)
 
     @torch.inference_mode(False)  # in which nothing has the gradients that tangent features are
     @torch.no_grad()

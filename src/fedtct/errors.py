@@ -42,6 +42,11 @@ def one_line(text: str, most: int | None = None) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in " ".join(text[:most].splitlines()))
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of somebody else's says at first, or at least what it is: compilers write pages."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def quoted(names: Iterable[object]) -> str:
     """Names one after another, each in quotes."""
     return listing(f"'{name}'" for name in names)

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from fedtct.errors import first_line
+
 TOLERANCE = 1e-5
 
 
@@ -31,7 +33,7 @@ def works(what: str, device: torch.device, cases: Callable[[], Iterable[tuple[Te
         error = float(torch.tensor([float((found - exact).norm() / exact.norm()) for found, exact in cases()]).max())
         fault = "" if error < TOLERANCE else f"its error is {error:.1g}"
     except Exception as error:  # whatever a compiler may say
-        fault = (str(error).strip() or type(error).__name__).splitlines()[0]
+        fault = first_line(error)
     if fault:
         warnings.warn(f"{what} go without their GPU kernel, which is slower ({fault})", stacklevel=2)
     return not fault

@@ -23,7 +23,8 @@ ROOMY = 0.7  # of the memory that is left: what is larger goes to a file
 def free_bytes(device: torch.device) -> int:
     """Memory that can still be taken on a device, about."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for what comes
+        return torch.cuda.mem_get_info(device)[0] + cached
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             left = next(1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable"))

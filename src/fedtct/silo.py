@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 
 from fedtct.agreement import describe as describe_data
 from fedtct.data.samples import as_samples, from_dataset, join, take, warn_of_scales
+from fedtct.data.tables import is_table
 from fedtct.errors import FedtctError, plain
 from fedtct.least_squares import LocalFeatures, LocalRegression, Sums, times
 from fedtct.models import Network, NetworkSpec, Weights
@@ -125,6 +126,11 @@ class Silo:
         """The samples (x, held_x) or answers (y, held_y) as they were given."""
         return self._given.get(part, getattr(self, part))
 
+    def holds_rows(self) -> bool:
+        """Whether a sample is a row of numbers: of a table, or of a matrix."""
+        x = self.given("x")
+        return is_table(x) or (x.ndim == 2 and x.is_floating_point())
+
     def use(self, spec: NetworkSpec, network: Network) -> None:
         """Work with this network from now on, on data as it takes it; silos in one process may share it."""
         self.spec, self.network = spec, network
@@ -163,8 +169,7 @@ class Silo:
 
     def take_features(self, tensors: dict[str, Tensor]) -> None:
         """Go on with features that an earlier process left."""
-        here = {name: tensor.to(self.x.device) for name, tensor in tensors.items()}
-        self._features = LocalFeatures.from_tensors(here, self._targets())
+        self._features = LocalFeatures.from_tensors(tensors, self._targets())
 
     # Before training
 

@@ -5,8 +5,10 @@ import math
 import struct
 from functools import cache
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+import torch
 
 from fedtct.cli import main
 
@@ -151,6 +153,14 @@ def test_bad_input_is_refused(command: str, folder: Path, capsys: pytest.Capture
     assert 1 <= len(message.splitlines()) <= 2
     assert tree(folder) == before
     assert not (folder / "runs").exists()
+
+
+def test_a_gpu_without_memory_is_told_of_in_a_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("fedtct.silo.Silo.train", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory")))
+    assert main(["run", *SMALL, "--out", "a"]) == 2
+    assert "fedtct: the GPU has no memory left" in capsys.readouterr().err
 
 
 def test_a_run_is_never_overwritten_nor_changed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,8 +4,9 @@ Triton's kernels are tested without a GPU, too, in its interpreter, by test_prod
 test_convolutions.py. Here they are compiled.
 """
 
+import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from fedtct import (
     FedAvg,
     FedDyn,
     FedProx,
+    FedtctError,
     LocalFederation,
     Ridge,
     Scaffold,
@@ -154,3 +156,72 @@ def test_draws_of_the_program_are_its_own():
     before = torch.cuda.get_rng_state()
     FedAvg("mlp", rounds=1).fit(LocalFederation(skewed_silos()))
     assert torch.equal(torch.cuda.get_rng_state(), before)
+
+
+class Odd(nn.Module):
+    """A model with a parameter that it does not use, and whatever else its forward may do."""
+
+    def __init__(self, also: Callable[[Tensor], object] = lambda x: None):
+        super().__init__()
+        self.net, self.unused, self.also = small_cnn(), nn.Parameter(torch.ones(3, dtype=torch.float64)), also
+
+    def forward(self, x):
+        self.also(x)
+        return self.net(x)
+
+
+def learnt_by(model: nn.Module, device: str) -> Tensor:
+    federation = LocalFederation(silos_with_images(), device, precision="fp32")
+    fitted = FedAvg(model, rounds=2, lr=0.01, local_epochs=1, batch_size=8).fit(federation).model
+    return torch.cat([fitted.scores(x).cpu() for x, _ in silos_with_images()])
+
+
+def test_a_parameter_that_is_not_used_is_no_obstacle():
+    assert error(learnt_by(Odd(), GPU), learnt_by(Odd(), "cpu")) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("also", "reason"),
+    [
+        (lambda x: x.sum().item(), "synchroniz"),
+        (lambda x: torch.rand([]), "draws random numbers on the processor"),
+        (lambda x: random.random(), "draws random numbers on the processor"),
+    ],
+    ids=["waits", "torch draws", "python draws"],
+)
+def test_a_step_that_no_graph_can_hold_is_taken_as_on_a_processor(also, reason):
+    before = torch.cuda.current_stream()
+    with pytest.warns(UserWarning, match=f"cannot be captured: training step by step .*{reason}"):
+        found = learnt_by(Odd(also), GPU)
+    assert torch.cuda.current_stream() == before
+    assert error(found, learnt_by(Odd(also), "cpu")) < 1e-9
+    assert (
+        error(learnt_by(small_cnn(), GPU), learnt_by(small_cnn(), "cpu")) < 1e-9
+    )  # whoever comes after it is captured
+
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(7, 5), nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.head(self.words(x).mean(1))
+
+
+def test_a_token_that_nobody_knows_leaves_the_gpu_usable():
+    x, y = torch.randint(7, (20, 4), generator=torch.Generator().manual_seed(0)), torch.arange(20) % 3
+    model = FedAvg(Words(), rounds=1).fit(LocalFederation([(x, y)], GPU)).model
+    with pytest.raises(FedtctError, match="the model cannot take"):
+        model.predict(x + 3)
+    assert len(model.predict(x)) == 20
+
+
+def test_features_of_a_sample_do_not_depend_on_those_beside_it():
+    network = build_module("resnet18-gn", (3, 32, 32), 3).to(GPU)
+    x = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0)).to(GPU)
+    coordinates = torch.arange(0, sum(p.numel() for p in network.parameters()), 97, device=GPU)
+    far = x.clone()
+    far[1] *= 1e20
+    found, beside = (tangent_features(network, some, coordinates) for some in (x, far))
+    assert error(beside[[0, 2]], found[[0, 2]]) < 1e-6

@@ -53,3 +53,12 @@ def test_a_long_sum_is_shared_by_programs(monkeypatch):
     monkeypatch.setattr(products, "_suits_kernel", lambda z, b: True)
     z, w = features(3, 5000), torch.randn(5000, 2, generator=torch.Generator().manual_seed(0))
     assert close(times(z, w), z.double() @ w.double())
+
+
+@pytest.mark.parametrize("magnitude", [1e-36, 1e10, 1e30, torch.inf, torch.nan])
+def test_a_column_is_the_same_to_the_last_bit_beside_any_other(magnitude, monkeypatch):
+    monkeypatch.setattr(products, "_suits_kernel", lambda z, b: True)
+    z, w = features(20, 70), torch.randn(70, 4, generator=torch.Generator().manual_seed(0))
+    alone, beside = times(z, w), times(z, w * torch.tensor([1.0, magnitude, 1.0, 1.0]))
+    assert torch.equal(beside[:, [0, 2, 3]], alone[:, [0, 2, 3]])
+    assert not 1e-30 < magnitude < torch.inf or close(beside[:, 1], z.double() @ (magnitude * w[:, 1].double()))

@@ -1,5 +1,6 @@
 """Models that cannot be trained, or do not fit the data, are refused in words before any training."""
 
+import contextlib
 import threading
 import warnings
 
@@ -147,6 +148,23 @@ def test_a_trial_leaves_no_trace():
     session = FedAvg(model).open([Silo(X, Y)], model, None, None)
     assert torch.equal(torch.rand(1), torch.manual_seed(0) and torch.rand(1))
     assert torch.equal(session.network.weights().buffers, torch.cat([model[1].running_mean, model[1].running_var]))
+
+
+class WritesInto(nn.Linear):
+    """Puts what it computes where its own precision is expected."""
+
+    def forward(self, x):
+        out = torch.zeros(len(x), self.out_features)
+        out[torch.arange(len(x))] = super().forward(x)
+        return out
+
+
+def test_a_model_that_cannot_compute_in_half_precision():
+    for precision, refused in (("bf16", True), ("fp32", False)):
+        federation = LocalFederation([Silo(X, Y)], "cpu", precision=precision)
+        match = r"the model cannot compute in bfloat16: use precision='fp32': RuntimeError"
+        with pytest.raises(FedtctError, match=match) if refused else contextlib.nullcontext():
+            FedAvg(WritesInto(4, 3), rounds=1).fit(federation)
 
 
 def test_a_model_in_parallel_has_no_tangent_features():

@@ -1,5 +1,8 @@
 """Rules for layers are tried on some samples before they are used, so that none goes wrong silently."""
 
+import subprocess
+from unittest.mock import Mock
+
 import pandas as pd
 import pytest
 import torch
@@ -44,6 +47,18 @@ def test_rounding_may_flip_a_relu_but_a_rule_must_not_miss_anything(wrong_in, by
     module, x = build_module("mlp", (12,), 3), torch.randn(4, 12, generator=torch.Generator().manual_seed(0))
     every = torch.arange(sum(p.numel() for p in module.parameters()))
     assert (why_not_by_layers(module, x, every) is None) == by_layers
+
+
+def test_whatever_a_compiler_of_kernels_says_costs_no_run_but_memory_is_not_its_fault(monkeypatch):
+    def fail(error):
+        monkeypatch.setattr(gradients, "by_layers", Mock(side_effect=error))
+
+    module, x, every = nn.Linear(3, 2), torch.randn(2, 3), torch.arange(3)
+    fail(subprocess.CalledProcessError(1, "gcc"))
+    assert "rules for its layers do not apply (Command 'gcc'" in str(why_not_by_layers(module, x, every))
+    fail(torch.OutOfMemoryError("CUDA out of memory"))
+    with pytest.raises(torch.OutOfMemoryError):
+        why_not_by_layers(module, x, every)
 
 
 @pytest.mark.parametrize("bad", [torch.inf, torch.nan])

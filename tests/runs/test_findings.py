@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict, replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 from fedtct import FedAvg
 from fedtct.errors import FedtctError
+from fedtct.runs import findings
 from fedtct.runs.compare import comparison
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Job, execute, prepare
@@ -55,6 +57,14 @@ def test_a_silo_that_cannot_train_alone_does_not_cost_the_model(
         folder = run(tmp_path / "run", config)
     assert folder.finished
     assert folder.finding(ALONE) is None
+
+
+def test_memory_that_runs_out_afterwards_does_not_cost_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(findings, "alone", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory\nand more")))
+    with pytest.warns(UserWarning, match=r"what silos would reach alone is not found out: CUDA out of memory$"):
+        assert run(tmp_path / "run", CONFIG).finished
 
 
 def test_a_run_computes_in_the_precision_that_it_says(tmp_path: Path) -> None:

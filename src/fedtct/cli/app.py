@@ -22,6 +22,10 @@ from fedtct.cli.stopping import INTERRUPTED, reason_of
 from fedtct.errors import FedtctError, each_once
 
 BAD_INPUT = 2
+GPU_FULL = (
+    "the GPU has no memory left. Does another process use it? Or use --device cpu, or fewer features (--p, or --d with "
+    "ridge). A run that was begun can be gone on with."
+)
 SPINS = "10000"  # how often a thread that waits for others looks again before it sleeps
 # Of the click that typer uses, which may be its own.
 ClickException: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -87,6 +91,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not (reason := reason_of(error)):
             raise
         return _complain(reason, BAD_INPUT)
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":  # torch's, which a help screen comes without
+            raise
+        return _complain(GPU_FULL, BAD_INPUT)
     return result if isinstance(result, int) else 0
 
 

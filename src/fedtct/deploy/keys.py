@@ -40,7 +40,7 @@ key = {key}
 # epsilon = 0         # differential privacy that this silo insists on, in all runs together
 # delta = {delta}
 # device = "auto"     # or "cpu", "cuda"
-# precision = "auto"  # of networks: "fp32", "bf16", or "auto" for bf16 on a GPU
+# precision = "auto"  # of networks: "fp32", "bf16", or "auto", bf16 on a GPU but for rows of numbers
 # cache_gb = 50       # what this silo may keep on disk while a run goes on
 """
 

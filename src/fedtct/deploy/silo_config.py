@@ -49,7 +49,7 @@ class SiloConfig:
     ca: str = "ca.crt"
     key: str = ""  # this silo's private key
     device: str = "auto"
-    precision: str = "auto"  # of networks: fp32, bf16, or auto for bf16 on a GPU
+    precision: str = "auto"  # of networks: fp32, bf16, or auto, bf16 on a GPU but for rows of numbers
     cache: str = "cache"
     cache_gb: float = 50.0
     folder: Path = Path()

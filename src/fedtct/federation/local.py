@@ -2,8 +2,10 @@
 
 import re
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fedtct.data.tables import is_table
-from fedtct.errors import FedtctError, listing
+from fedtct.errors import FedtctError, first_line, listing
 from fedtct.federation.base import Cost, Federation, Replies
 from fedtct.models import NetworkSpec
 from fedtct.silo import Message, Silo
@@ -26,7 +28,7 @@ class LocalFederation(Federation):
     """Silos of this process, on one device. Pairs (x, y) and torch Datasets are taken as silos, too.
 
     On a GPU they train side by side. ``precision`` is that of networks, trained and rated: "fp32", "bf16", or "auto"
-    for bf16 on a GPU that computes in it.
+    for bf16 on a GPU that computes in it, but for rows of numbers: the fourth digit of a year counts.
     """
 
     def __init__(self, silos: Sequence[Any], device: torch.device | str = "auto", *, precision: str = "auto") -> None:
@@ -42,7 +44,8 @@ class LocalFederation(Federation):
             raise FedtctError("one Silo is given twice, and its samples would count twice: make a Silo for each place")
         self.device = pick_device(device)
         self._asked_precision = precision
-        self.precision = pick_precision(precision, self.device)
+        rows = precision == "auto" and any(silo.holds_rows() for silo in given)
+        self.precision = pick_precision("fp32" if rows else precision, self.device)
         self.trainer: GraphTrainer | None = None
         self.silos = [silo.seated(index, self.device) for index, silo in enumerate(given)]
 
@@ -167,13 +170,26 @@ def pick_device(device: torch.device | str) -> torch.device:
             "first. A GPU is taken all the same; device= says which."
         )
     if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = "cuda" if torch.cuda.is_available() and _gpu_computes() else "cpu"
     if not re.fullmatch(r"(cpu|cuda)(:\d+)?", str(device)):
         raise FedtctError(f"unknown device '{device}'. Use 'auto', 'cpu' or 'cuda'.")
     chosen = torch.device(device)
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
         raise FedtctError(f"device '{device}' was asked for, but there is none here. Use 'auto' or 'cpu'.")
+    if chosen.type == "cuda" and chosen.index is None:
+        return torch.device("cuda", torch.cuda.current_device())  # other threads may be at another
     return chosen
+
+
+@cache
+def _gpu_computes() -> bool:
+    """Whether this torch has kernels for the GPU: for one that is too old for it, it has none."""
+    try:
+        torch.ones(1, device="cuda").add_(1)
+    except RuntimeError as error:
+        warnings.warn(f"the GPU cannot be used, the processor is ({first_line(error)})", stacklevel=3)
+        return False
+    return True
 
 
 def pick_precision(precision: str, device: torch.device) -> torch.dtype | None:

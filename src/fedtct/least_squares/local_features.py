@@ -8,9 +8,10 @@ from torch import Tensor
 
 from fedtct.least_squares.closed_form import LocalRegression, local_regression
 from fedtct.memory import free_bytes
-from fedtct.tangent import Moments, Normaliser, TangentMap, normalised
+from fedtct.tangent import Moments, Normaliser, TangentMap, feature_rows, normalised
 
 RAW_SHARE = 0.25  # of the memory that is left, for a silo's raw features
+PIECE = 512  # samples
 
 
 class LocalFeatures:
@@ -30,18 +31,21 @@ class LocalFeatures:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], targets: Tensor) -> "LocalFeatures":
-        """What ``tensors`` told, so that nothing is computed again."""
-        z, held = tensors["z"], tensors["held"]
+        """What ``tensors`` told, so that nothing is computed again; on the targets' device."""
+        device, z = targets.device, tensors["z"]
+        held = tensors["held"].to(device)
         if "q" not in tensors:
-            return cls([z], held)
+            return cls(_Pieces(z, device), held)
         features = cls((), held)
-        features.regression = local_regression(z, targets, (tensors["eigenvalues"], tensors["q"]))
+        z = z if z.device == device else feature_rows((len(z), z.shape[1]), z.dtype, device).copy_(z)
+        decomposition = tensors["eigenvalues"].to(device), tensors["q"].to(device)
+        features.regression = local_regression(z, targets, decomposition)
         return features
 
     def tensors(self) -> dict[str, Tensor]:
         """All there is, to go on from in another process."""
         if self.regression is None:
-            return {"z": torch.cat(list(self.raw)), "held": self.held}
+            return {"z": torch.cat([rows.cpu() for rows in self.raw]), "held": self.held}  # a GPU need not hold all
         found = self.regression
         return {"z": found.z, "held": self.held, "eigenvalues": found.eigenvalues, "q": found.q}
 
@@ -54,6 +58,17 @@ class LocalFeatures:
         z = normalised(self.raw, len(targets), normaliser)
         self.raw, self.held = (), normalised([self.held], len(self.held), normaliser)
         self.regression = local_regression(z, targets)
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """Raw features that lie elsewhere, and come some at a time."""
+
+    z: Tensor
+    device: torch.device
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (rows.to(self.device) for rows in self.z.split(PIECE))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from fedtct.kernels import works
 
 STRIPS, NARROWEST = 12, 400  # of a symmetric matrix: at most so many, each with at least so many rows
 BLOCK, GPU_BLOCK = 2**24, 2**29  # bytes of Z that are converted to the precision of the arithmetic at a time
-LARGE = 32  # blocks at a time where all pairs of rows are multiplied
+LARGE = 32  # blocks at a time where all pairs of rows are multiplied, on a processor
 FEW_COLUMNS = 64  # up to which reading Z takes longer than multiplying
 
 
@@ -80,7 +80,7 @@ def _multiply(z: Tensor, b: Tensor, *, transposed: bool) -> Tensor:
 
 def _rows(z: Tensor, dtype: torch.dtype, blocks: int = 1) -> int:
     """How many rows of Z make so many blocks."""
-    return max(1, blocks * (GPU_BLOCK if z.is_cuda else BLOCK) // (dtype.itemsize * max(1, z.shape[1])))
+    return max(1, (GPU_BLOCK if z.is_cuda else blocks * BLOCK) // (dtype.itemsize * max(1, z.shape[1])))
 
 
 def outer(z: Tensor, dtype: torch.dtype) -> Tensor:

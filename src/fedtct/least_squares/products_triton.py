@@ -1,8 +1,8 @@
 """Products of half-precision features and float32 matrices on a GPU's tensor cores, as exact as float32.
 
-The float32 matrix is scaled and written as the sum of two float16 ones, so that two products of halves are one of
-float32. Features are read once, as they are stored. Tensor cores cut what they sum up rather than round it; so each
-short stretch is added to the total in ordinary float32.
+The float32 matrix, each column scaled, is written as the sum of two float16 ones, so that two products of halves are
+one of float32. Features are read once, as they are stored. Tensor cores cut what they sum up rather than round it; so
+each short stretch is added to the total in ordinary float32.
 """
 
 import torch
@@ -16,6 +16,7 @@ ROWS, STRETCH = 128, 64  # of the result, a program's; of the sum, what tensor c
 COLUMNS = (16, 32, 64, 128)
 PROGRAMS = 1024  # that fill a GPU: where a result is small, several share a sum
 STAGES = 3
+LARGEST_SCALE = 126  # as a power of two, which a float32 number can be
 
 
 def multiply(z: Tensor, b: Tensor, *, transposed: bool) -> Tensor:
@@ -37,13 +38,16 @@ def multiply(z: Tensor, b: Tensor, *, transposed: bool) -> Tensor:
         *descriptors, out, rows, padded, inner, share, transposed, ROWS, wide, STRETCH,
         num_warps=4 if wide < 64 else 8, num_stages=STAGES,
     )  # fmt: skip
-    return out.sum(0)[:, :columns] / scale
+    return (out.sum(0) / scale)[:, :columns]
 
 
 def _halves(b: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """A scale and two halves: B·scale = high + low to 22 bits. The scale is a power of two, found on the device."""
-    exponent = torch.frexp(torch.linalg.vector_norm(b, float("inf"))).exponent
-    scale = torch.ldexp(torch.ones_like(exponent, dtype=b.dtype), 14 - exponent)
+    """Scales and two halves: B·scale = high + low to 22 bits. A scale is a power of two, found on the device.
+
+    Every column has its own: where a grid's cells are solved side by side, one that diverges must not cost the others.
+    """
+    exponent = torch.frexp(torch.linalg.vector_norm(b, float("inf"), dim=0)).exponent
+    scale = torch.ldexp(torch.ones_like(exponent, dtype=b.dtype), (14 - exponent).clamp(max=LARGEST_SCALE))
     scaled = b * scale
     high = scaled.half()
     return scale, high, (scaled - high).half()

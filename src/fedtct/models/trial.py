@@ -26,6 +26,9 @@ def try_model(network: Network, outputs: int, samples: Tensor, whose: str = "") 
                 names = " and ".join(sorted(map(str, network.dtypes)))
                 mixed = f"the model has parameters and buffers of {names}: make all one, with float()"
                 raise FedtctError(mixed, error) from error
+            if network.precision is not None and _goes_without_it(network, sample):
+                named = str(network.precision).removeprefix("torch.")
+                raise FedtctError(f"the model cannot compute in {named}: use precision='fp32'", error) from error
             kind, span = _in_words(samples)
             raise FedtctError(f"{whose}the model cannot take {kind}", error, span) from error
         if (what := _shape_of(given)) != (1, outputs):
@@ -34,6 +37,18 @@ def try_model(network: Network, outputs: int, samples: Tensor, whose: str = "") 
                 f"'{network.head}'{other_heads(network.module)}"
             )
     _try_pair(network, samples)
+
+
+def _goes_without_it(network: Network, sample: Tensor) -> bool:
+    """Whether the model takes a sample in the precision of its own parameters."""
+    precision, network.precision = network.precision, None
+    try:
+        network(sample)
+    except Exception:
+        return False
+    finally:
+        network.precision = precision
+    return True
 
 
 def try_training(spec: NetworkSpec, network: Network, trainable: str) -> None:

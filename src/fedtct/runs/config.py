@@ -87,7 +87,7 @@ class RunConfig:
     clip: float = setting(1.0, "the norm that updates of stage 1 are clipped to", "X")
     seed: int = setting(0, "seed of the split, the weights, every draw", "N")
     device: str = setting("auto", "auto, cpu or cuda", "NAME")
-    precision: str = setting("auto", "of networks: fp32, bf16, or auto, bf16 on a GPU", "NAME")
+    precision: str = setting("auto", "of networks: fp32, bf16, or auto, bf16 on a GPU but for rows of numbers", "NAME")
 
     def __post_init__(self) -> None:
         for spec in fields(self):

@@ -58,6 +58,7 @@ def execute(folder: RunFolder, look: Look | None = None) -> Fit:
     federation.on_reply = folder.watcher.reply
     with quantities(config.task == "regression"):
         fit = config.build(job.data.num_classes or None).fit(federation, test=job.data.test, journal=folder)
+        del federation  # and with it features, of which a GPU has no room for more
         if look:
             look(folder, job, fit)
     folder.finish(fit)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedtct.classifier import Classifier, Fit, NetworkClassifier
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, first_line
 from fedtct.federation import LocalFederation
 from fedtct.files import strict
 from fedtct.history import Finding
@@ -50,8 +50,8 @@ def find_all(folder: RunFolder, job: Job, fit: Fit) -> None:
     fit.model.on_batch = None
     try:
         folder.find_out(ALONE, lambda: alone(folder, job, judge))
-    except FedtctError as error:  # a silo may be too small to train by itself: that must not cost the model
-        warnings.warn(f"what silos would reach alone is not found out: {error}", stacklevel=2)
+    except (FedtctError, torch.OutOfMemoryError) as error:  # as of a silo that is too small: it must not cost the model
+        warnings.warn(f"what silos would reach alone is not found out: {first_line(error)}", stacklevel=2)
 
 
 def holdings(job: Job, spec: NetworkSpec) -> Finding:

@@ -8,6 +8,7 @@ from fedtct.tangent.features import (
     TangentMap,
     check_head,
     feature_count,
+    feature_rows,
     normalised,
     tangent_map,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "TangentMap",
     "check_head",
     "feature_count",
+    "feature_rows",
     "normalised",
     "tangent_features",
     "tangent_map",

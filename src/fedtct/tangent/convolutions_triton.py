@@ -23,11 +23,14 @@ SPLIT_TILE = (32, 64)  # channels and pixels
 
 
 class Halves(NamedTuple):
-    """Numbers as the sum of two halves over a scale, which is the power of two that brings ``largest`` near 2¹⁴."""
+    """Numbers as the sum of two halves over a scale, which is the power of two that brings ``largest`` near 2¹⁴.
+
+    Every sample has its own: what is computed of one must not depend on those beside it.
+    """
 
     high: Tensor
     low: Tensor
-    largest: Tensor  # one number, on the device
+    largest: Tensor  # a number for each sample, on the device
 
     def descriptors(self, box: list[int]) -> tuple[TensorDescriptor, TensorDescriptor]:
         """For loading boxes of them."""
@@ -39,7 +42,7 @@ def split_images(x: Tensor) -> Halves:
     x = x.contiguous()
     samples, channels, rows, columns = x.shape
     high, low = torch.empty((2, samples, rows, columns, channels), dtype=torch.float16, device=x.device)
-    largest = torch.linalg.vector_norm(x, float("inf"))
+    largest = torch.linalg.vector_norm(x, float("inf"), dim=(1, 2, 3))
     grid = (triton.cdiv(rows * columns, SPLIT_TILE[1]), triton.cdiv(channels, SPLIT_TILE[0]), samples)
     _split[grid](x, largest, high, low, channels, rows * columns, *SPLIT_TILE)
     return Halves(high, low, largest)
@@ -80,7 +83,7 @@ def box_of_pixels(rows: int, columns: int) -> tuple[int, int, int]:
 @triton.jit
 def _exponent_of_scale(largest):  # type: ignore[no-untyped-def]
     """As the bits of a float: of the power of two that brings ``largest`` below 2¹⁵."""
-    exponent = (tl.load(largest).to(tl.int32, bitcast=True) >> 23) & 255
+    exponent = (largest.to(tl.int32, bitcast=True) >> 23) & 255
     return tl.minimum(254, 127 + 14 + 127 - exponent)
 
 
@@ -92,7 +95,7 @@ def _split(  # type: ignore[no-untyped-def]
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     pixel = tl.program_id(0) * PIXELS + tl.arange(0, PIXELS)
     inside = (channel < channels)[:, None] & (pixel < pixels)[None, :]
-    scale = (_exponent_of_scale(largest) << 23).to(tl.float32, bitcast=True)
+    scale = (_exponent_of_scale(tl.load(largest + sample)) << 23).to(tl.float32, bitcast=True)
     value = tl.load(x + (sample * channels + channel)[:, None] * pixels + pixel[None, :], mask=inside, other=0) * scale
     first = value.to(tl.float16)
     second = (value - first.to(tl.float32)).to(tl.float16)
@@ -126,8 +129,6 @@ def _convolve(  # type: ignore[no-untyped-def]
         part = tl.dot(xh, wl, part)
         total += tl.dot(xh, wh, part)
 
-    unscaled = ((254 - _exponent_of_scale(x_largest)) << 23).to(tl.float32, bitcast=True)
-    unscaled *= ((254 - _exponent_of_scale(w_largest)) << 23).to(tl.float32, bitcast=True)
     pixel = tl.arange(0, PIXELS)
     column = first_column + pixel % COLUMNS
     row = first_row + pixel // COLUMNS % ROWS
@@ -137,4 +138,7 @@ def _convolve(  # type: ignore[no-untyped-def]
         :, None
     ]
     inside = (sample < samples) & (row < rows) & (column < columns)
-    tl.store(out + there, total * unscaled, mask=inside[:, None])
+    of_sample = _exponent_of_scale(tl.load(x_largest + sample, mask=inside, other=1.0))
+    unscaled = ((254 - of_sample) << 23).to(tl.float32, bitcast=True)
+    unscaled *= ((254 - _exponent_of_scale(tl.load(w_largest))) << 23).to(tl.float32, bitcast=True)
+    tl.store(out + there, total * unscaled[:, None], mask=inside[:, None])

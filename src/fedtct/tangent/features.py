@@ -17,7 +17,7 @@ from fedtct.seeds import generator, seeded
 from fedtct.tangent.gradients import CHECKED, SampledGradients
 
 HALF_FROM = 2**28  # bytes of float32 features from which on they are stored in half precision
-ROW = 64  # features: on a GPU rows begin at multiples of these, where its copy engine can reach them
+ROW = 64  # features: on a GPU rows begin at multiples of these
 
 # Below these a feature is a constant with rounding errors: relative to its mean, and to the typical feature.
 CONSTANT_TO_MEAN = 1e-5
@@ -253,6 +253,13 @@ class Normaliser(NamedTuple):
         return torch.addmm(w[-1], centred, self.scale.to(w).unsqueeze(1) * w[:-1])
 
 
+def feature_rows(size: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Room for features, a row a sample; on a GPU rows begin where its copy engine can reach them."""
+    samples, width = size
+    stride = -(-width // ROW) * ROW if device.type == "cuda" else width
+    return roomy_empty((samples, stride), dtype, device)[:, :width]
+
+
 def normalised(batches: Iterable[Tensor], samples: int, normaliser: Normaliser) -> Tensor:
     """Normalised features of many samples from batches of raw ones, with the column of ones.
 
@@ -263,8 +270,7 @@ def normalised(batches: Iterable[Tensor], samples: int, normaliser: Normaliser) 
     size = (samples, len(normaliser.mean) + 1)
     device = normaliser.mean.device
     half = normaliser.normalises and (device.type == "cuda" or 4 * size[0] * size[1] >= HALF_FROM)
-    stride = -(-size[1] // ROW) * ROW if device.type == "cuda" else size[1]
-    result = roomy_empty((samples, stride), torch.float16 if half else torch.float32, device)[:, : size[1]]
+    result = feature_rows(size, torch.float16 if half else torch.float32, device)
     largest = torch.finfo(torch.float16).max
     start = 0
     for raw in batches:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, first_line
 from fedtct.memory import free_bytes
 from fedtct.models.network import evaluation_mode
 from fedtct.precision import full_precision
@@ -109,7 +109,8 @@ def why_not_by_layers(model: nn.Module, x: Tensor, coordinates: Tensor) -> str |
     Trying them out catches what cannot be seen from outside, such as a parameter that is also used by a function.
     """
     if fast_kernel(x.device.type) is plain_kernel:
-        return "there is no compiled kernel here; with a C compiler, installing fedtct again makes it"
+        mended = "installing triton" if x.is_cuda else "with a C compiler, installing fedtct again"
+        return f"there is no compiled kernel here; {mended} makes it"
     coordinates = coordinates.sort().values
     x = x if len(x) > 1 else torch.cat([x, x])  # what mixes samples up shows only where there are two
     try:
@@ -120,8 +121,10 @@ def why_not_by_layers(model: nn.Module, x: Tensor, coordinates: Tensor) -> str |
             right = _rules_are_right(exact, x.double() if x.is_floating_point() else x, coordinates)
     except NoRule as reason:
         return str(reason)
-    except (RuntimeError, TypeError, IndexError, AttributeError) as error:
-        return f"rules for its layers do not apply ({str(error).splitlines()[0]})"
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # whatever a model, or a compiler of kernels, may say
+        return f"rules for its layers do not apply ({first_line(error)})"
     return None if right else "rules for its layers miss a part of the gradient"
 
 

@@ -8,7 +8,8 @@ from torch import Tensor
 from fedtct.kernels import fastest_convolutions
 from fedtct.tasks import Score, add
 
-BATCH, GPU_BATCH = 500, 5000  # samples that a network rates at a time
+BATCH, GPU_BATCH = 500, 5000  # samples that a network rates at a time, at most
+GPU_SAMPLE = 2**24  # bytes of a GPU that a sample is given
 NUMBERS = 2**24  # in them, at most: of large images what a network computes of so many would not fit
 
 
@@ -20,8 +21,12 @@ def evaluate(
     """Score a prediction function on samples, a batch at a time; it is never asked about none."""
     if not len(y):
         return add([])
-    size = batch_size(x, GPU_BATCH if x.is_cuda else BATCH)
+    size = batch_size(x, _fitting(x.device) if x.is_cuda else BATCH)
     return add([score(predict(xs), ys) for xs, ys in zip(x.split(size), y.split(size), strict=True)])
+
+
+def _fitting(gpu: torch.device) -> int:
+    return min(GPU_BATCH, torch.cuda.get_device_properties(gpu).total_memory // GPU_SAMPLE)
 
 
 def batch_size(x: Tensor, most: int = BATCH) -> int:

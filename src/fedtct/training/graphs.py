@@ -8,14 +8,18 @@ the loss is compiled first, which joins small kernels into fewer.
 
 import contextlib
 import itertools
+import pickle
+import random
 import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedtct.errors import first_line
 from fedtct.kernels import fastest_convolutions
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.training.local_update import LocalJob, batch, batch_loss, draw_epochs, local_update
@@ -41,25 +45,37 @@ class GraphTrainer:
         self.device = device
         self.build: Callable[[], Network] = lambda: spec.build(device, precision=precision, channels_last=True)
         self.silos: dict[int, _GraphedSilo] = {}
-        self.losses: list[Loss] | None = None  # ways to compute the loss in a graph, the best first
+        self.ways: list[str] | None = None  # of what is left to try before training step by step, the best first
 
     @torch.enable_grad()
     def train(self, jobs: list[LocalJob]) -> list[Weights]:
         """The weights each job ends with."""
-        if self.losses is None:
+        if self.ways is None:
             steps = sum(job.plan.steps(len(job.y)) for job in jobs)
-            self.losses = [_compiled_loss(), batch_loss] if steps >= COMPILE_FROM else [batch_loss]
+            self.ways = ["compiled", "captured"] if steps >= COMPILE_FROM else ["captured"]
         with torch.cuda.device(self.device):  # which is waited for below, and need not be the one that torch works on
-            while self.losses:
+            while self.ways:
                 try:
-                    return self._side_by_side(jobs, self.losses[0])
+                    # A capture that fails leaves torch on its stream, which is but a slice of the GPU.
+                    with torch.cuda.stream(torch.cuda.current_stream()):
+                        return self._side_by_side(jobs, _compiled_loss() if self.ways[0] == "compiled" else batch_loss)
                 except RuntimeError as error:
-                    lost = "captured: training step by step" if self.losses.pop(0) is batch_loss else "compiled"
-                    warnings.warn(f"the model's step cannot be {lost} ({str(error).splitlines()[0]})", stacklevel=2)
+                    warnings.warn(self._give_up(self.ways, error), stacklevel=2)
                     torch.cuda.synchronize()
                     self.silos = {}
         plain = self.build()
         return [local_update(plain, job) for job in jobs]
+
+    def _give_up(self, ways: list[str], error: RuntimeError) -> str:
+        """Take what failed off the list; what is to be said of it."""
+        if isinstance(error, torch.OutOfMemoryError):
+            ways.clear()
+            return "training silos side by side takes more memory than the GPU has left: one after another"
+        lost = ways.pop(0)
+        # The end of a capture that went wrong says only that it did: what went wrong came before.
+        reason = error.__context__ if "capture" in str(error) and error.__context__ else error
+        slower = "" if ways else ": training step by step"
+        return f"the model's step cannot be {lost}{slower} ({first_line(reason)})"
 
     def release(self) -> None:
         """Give back what graphs hold: every silo's network and the activations of its steps."""
@@ -153,9 +169,11 @@ class _GraphedSilo:
         graph, window = torch.cuda.CUDAGraph(), self.windows[run.size]
         torch.cuda.synchronize()
         with _drawing_from(self.draws), fastest_convolutions():  # which graphs keep
-            with torch.cuda.stream(self.stream):
-                for _ in range(WARM_UP_STEPS):
-                    self._step(job, window)
+            with torch.cuda.stream(self.stream), torch.random.fork_rng(devices=[]):
+                self._step(job, window)  # which may compile
+                with _nothing_drawn_on_the_processor(), _never_waiting():
+                    for _ in range(WARM_UP_STEPS - 1):
+                        self._step(job, window)
             torch.cuda.synchronize()
             with torch.cuda.graph(graph, stream=self.stream):
                 for _ in range(run.steps):
@@ -168,7 +186,8 @@ class _GraphedSilo:
         parameters: list[Tensor] = [p for p in self.network.module.parameters() if p.requires_grad]
         # The last batch of an epoch has its own size in every silo: compiling each would take longer than it saves.
         loss = self.loss if len(window) == self.plan.batch_size else batch_loss
-        gradients = torch.autograd.grad(loss(self.network, *batch(job, self.order[places], changes)), parameters)
+        value = loss(self.network, *batch(job, self.order[places], changes))
+        gradients = torch.autograd.grad(value, parameters, allow_unused=True, materialize_grads=True)
         with torch.no_grad():
             self._descend(parameters, list(gradients))
             self.place += len(window)
@@ -201,6 +220,32 @@ def _drawing_from(own: torch.Generator) -> Iterator[None]:
         yield
     finally:
         everybodys.graphsafe_set_state(before)
+
+
+@contextlib.contextmanager
+def _nothing_drawn_on_the_processor() -> Iterator[None]:
+    """Refuse a step that draws there, as layers dropped at random may: replays would do what it drew for ever."""
+    before = _processors_draws()
+    yield
+    if _processors_draws() != before:
+        raise RuntimeError("its forward draws random numbers on the processor")
+
+
+def _processors_draws() -> tuple[bytes, ...]:
+    """Where the generators stand that draw on the processor."""
+    states = torch.default_generator.get_state().numpy(), random.getstate(), np.random.get_state()  # noqa: NPY002
+    return tuple(map(pickle.dumps, states))
+
+
+@contextlib.contextmanager
+def _never_waiting() -> Iterator[None]:
+    """Refuse what waits for the GPU, as .item() does: in a capture it would fail, and leave its memory behind."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 def _stop_counting_batches(module: nn.Module) -> None:
