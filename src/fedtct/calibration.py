@@ -33,7 +33,7 @@ def best_temperature(losses: Tensor, samples: int) -> float:
     """
     place, least = int(losses.argmin()), samples * math.log((samples + 2) / (samples + 1))
     step, log = float(TEMPERATURES[1].log() - TEMPERATURES[0].log()), float(TEMPERATURES[place].log())
-    if losses[place] < least:
+    if losses[0] < least:  # one that is told wrongly costs much there
         while place < len(losses) - 1 and losses[place + 1] < least:
             place += 1
         before, after = losses[place : place + 2].tolist() if place < len(losses) - 1 else (least, math.inf)

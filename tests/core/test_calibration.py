@@ -129,6 +129,14 @@ def test_samples_that_are_all_told_rightly_do_not_make_sure(samples, classes, ma
     assert sure == pytest.approx((samples + 1) / (samples + 2), rel=0.02)
 
 
+def test_one_that_is_told_wrongly_decides_if_only_just():
+    scores = torch.tensor([[5.0, 0.0]] * 100 + [[0.02, 0.0]]).double()
+    y = torch.tensor([0] * 100 + [1])
+    losses = torch.stack([F.cross_entropy(scores / t, y, reduction="sum") for t in TEMPERATURES])
+    assert losses.min() < 1  # as little as if all were right
+    assert best_temperature(losses, len(y)) == pytest.approx(float(TEMPERATURES[losses.argmin()]), rel=0.1)
+
+
 def test_a_few_held_out_samples_that_are_all_right_leave_doubt():
     draws = torch.Generator().manual_seed(0)
     x = torch.randn(200, 4, generator=draws)

@@ -1,5 +1,6 @@
 """A hospital's table has hundreds of rows, not millions: stage 2 must not spoil there what stage 1 has learnt."""
 
+import math
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -18,6 +19,8 @@ def test_where_gcv_falls_towards_an_exact_fit_it_is_not_believed() -> None:
     assert first_minimum(scores.__getitem__) == 1.0
     assert first_minimum(lambda strength: strength) == STRENGTHS[0]
     assert first_minimum(lambda strength: -strength) == STRENGTHS[-1]
+    assert first_minimum(lambda strength: math.inf) == STRENGTHS[-1]
+    assert first_minimum(lambda strength: 1.0 if strength > 1 else math.inf) == 10.0
 
 
 @pytest.mark.parametrize("seed", [2, 4])  # of five, those where a third of the patients was diagnosed wrongly

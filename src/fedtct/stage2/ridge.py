@@ -1,5 +1,6 @@
 """Ridge regression from sums: stage 2 in one round, exactly."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -130,11 +131,12 @@ def first_minimum(score: Callable[[float], float]) -> float:
 
     The weakest fit few samples exactly. There GCV is about 0/0, and says nothing: it may well be the smallest of all.
     """
-    best = STRENGTHS[-1]
+    best, least = STRENGTHS[-1], score(STRENGTHS[-1])
     for weaker in STRENGTHS[-2::-1]:
-        if score(weaker) > score(best):
+        found = score(weaker)
+        if not found <= least or found == math.inf:  # which it is where no degree of freedom is left to judge by
             break
-        best = weaker
+        best, least = weaker, found
     return best
 
 
