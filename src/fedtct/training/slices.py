@@ -24,7 +24,7 @@ def streams_for(loads: list[int], device: torch.device) -> list[torch.cuda.Strea
     slices = _slices(device.index or 0, size, max(owners) + 1) if size else None
     if slices is None:
         return [torch.cuda.Stream(device) for _ in loads]
-    return [_stream(slices[owner], device) for owner in owners]
+    return [_stream(slices[owner], owners[:i].count(owner), device) for i, owner in enumerate(owners)]
 
 
 def share_out(loads: list[int], available: int) -> tuple[int, list[int]]:
@@ -51,7 +51,7 @@ def _balance(loads: list[int], count: int) -> tuple[list[int], int]:
 
 
 @cache
-def _slices(device: int, size: int, count: int) -> list[ctypes.c_void_p] | None:
+def _slices(device: int, size: int, count: int) -> list[int] | None:
     """Disjoint slices as the driver's handles; None if the driver does not know how."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
@@ -74,12 +74,14 @@ def _slices(device: int, size: int, count: int) -> list[ctypes.c_void_p] | None:
             return None
         if driver.cuGreenCtxCreate(ctypes.byref(handle), description, device, _DEFAULT_STREAM):
             return None
-        handles.append(handle)
+        handles.append(handle.value or 0)
     return handles
 
 
-def _stream(handle: ctypes.c_void_p, device: torch.device) -> torch.cuda.Stream:
-    stream = ctypes.c_void_p()
-    if ctypes.CDLL("libcuda.so.1").cuGreenCtxStreamCreate(ctypes.byref(stream), handle, _NON_BLOCKING, 0):
+@cache  # torch keeps memory for every stream that it ever multiplied on: fits share them
+def _stream(handle: int, number: int, device: torch.device) -> torch.cuda.Stream:
+    """A stream of a slice, one for each number."""
+    stream, create = ctypes.c_void_p(), ctypes.CDLL("libcuda.so.1").cuGreenCtxStreamCreate
+    if create(ctypes.byref(stream), ctypes.c_void_p(handle), _NON_BLOCKING, 0):
         return torch.cuda.Stream(device)
     return torch.cuda.ExternalStream(stream.value, device)
