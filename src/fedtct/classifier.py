@@ -264,7 +264,7 @@ class NetworkClassifier(Classifier):
 
     @classmethod
     def _from(cls, spec: NetworkSpec, tensors: dict[str, Tensor], record: dict[str, Any], device: torch.device) -> Self:
-        return cls(spec, Weights(**tensors), device, record.get("temperature"))
+        return cls(spec, Weights(**tensors), device, record["temperature"])
 
     def _plain_probabilities(self, scores: Tensor) -> Tensor:
         return scores.softmax(1)
@@ -314,7 +314,7 @@ class TangentClassifier(Classifier):
     def _from(cls, spec: NetworkSpec, tensors: dict[str, Tensor], record: dict[str, Any], device: torch.device) -> Self:
         recipe = Recipe(tensors["parameters"], tensors["buffers"], **record["features"])
         linear = LinearModel(Normaliser.among(tensors), tensors["w"])
-        return cls(spec, recipe, linear, device, record.get("temperature"))
+        return cls(spec, recipe, linear, device, record["temperature"])
 
     def _plain_probabilities(self, scores: Tensor) -> Tensor:
         estimates = (scores + 1 / self.spec.num_classes).clamp_min(1e-9)

@@ -64,7 +64,7 @@ def test_where_one_class_is_rare_it_says_what_to_look_at(parts: Path, capsys: py
     told = out_of(capsys, "compare", *asked, "--methods", "fedavg,centralized", "--out", "b").splitlines()
     assert f"{always}fedavg 50.0 %, centralized 50.0 %" in told
     assert pd.read_csv(parts / "b" / "summary.csv")["balanced_accuracy"].tolist() == [0.5, 0.5]
-    file.write_text('{"confusion": [[0, 0], [0, 9]]}')
+    file.write_text('{"confusion": [[0, 0, 0], [0, 9, 0]], "tested": false}')
     told = out_of(capsys, "run", "--resume", "a").splitlines()
     assert "all samples that this is rated on are 'ok': it says nothing about other classes" in told
     file.unlink()

@@ -25,7 +25,7 @@ DEFECTS = [[1, 3], [0, 196]]  # a quarter of 2 % is found
 def with_confusion(run: RunFolder, confusion: list[list[int]]) -> RunFolder:
     """The run as if its model had two classes, and took them for each other like this."""
     table = [[*row, 0] if len(row) == 2 else row for row in confusion]  # all have an answer, if nothing else is said
-    (run.path / "findings" / "classes.json").write_text(json.dumps({"confusion": table}))
+    (run.path / "findings" / "classes.json").write_text(json.dumps({"confusion": table, "tested": True}))
     file = run.path / "findings" / "split.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"class_names": ["defect", "ok"]}))
     return run

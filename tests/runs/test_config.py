@@ -9,7 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedtct import TCT, Centralized, FedAdam, FedAvg, FedDyn, FedProx, FedtctError, Ridge, Scaffold
+from fedtct import (
+    TCT,
+    Centralized,
+    FedAdam,
+    FedAvg,
+    FedAvgRegression,
+    FedDyn,
+    FedProx,
+    FedtctError,
+    GradientDescent,
+    Ridge,
+    Scaffold,
+    ScaffoldRegression,
+)
 from fedtct.errors import LARGEST_NUMBER, LARGEST_WHOLE
 from fedtct.runs.config import METHODS, SETTINGS, STAGE2, RunConfig, read_toml
 from fedtct.runs.estimators import estimator
@@ -229,3 +242,22 @@ def test_a_file_may_begin_with_a_byte_order_mark_as_editors_on_windows_write_it(
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FedtctError, match=r"cannot read .*no\.toml: No such file"):
         read_toml(tmp_path / "no.toml")
+
+
+@pytest.mark.parametrize("method", [FedAvg, FedProx, Scaffold, FedDyn, FedAdam, Centralized])
+def test_defaults_of_commands_are_those_of_methods(method: type[FedAvg]) -> None:
+    assert RunConfig.of(method=method.__name__.lower()).build() == method("mlp")
+
+
+@pytest.mark.parametrize(
+    ("name", "stage2"),
+    [
+        ("scaffold", ScaffoldRegression()),
+        ("fedavg", FedAvgRegression()),
+        ("gradient-descent", GradientDescent()),
+        ("ridge", Ridge()),
+    ],
+)
+def test_defaults_of_commands_are_those_of_stage_2(name: str, stage2: Any) -> None:
+    built = RunConfig.of(method="tct", stage2=name).build()
+    assert built == TCT("mlp", FedAvg("mlp", rounds=100), stage2=stage2)

@@ -19,7 +19,7 @@ from fedtct.errors import FedtctError
 
 
 class Samples(NamedTuple):
-    """Inputs `x` (uint8, NCHW) with their labels `y` (int64)."""
+    """Inputs `x`, of images uint8 and NCHW, with their labels `y` (int64)."""
 
     x: Tensor
     y: Tensor

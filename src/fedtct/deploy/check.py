@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
+from fedtct.answers import LABELS, NAMES
 from fedtct.deploy.keys import split_address
 from fedtct.deploy.privacy_budget import Budget
 from fedtct.deploy.processes import environment, free_port, stop, supernode
@@ -59,10 +60,10 @@ def _data(silo: SiloConfig) -> Verdict:
         return Verdict(False, f"data: {error}")
     shape = tuple(told["shape"].tolist())
     samples = f"rows of {shape[0]} columns" if told["kind"] == "table" else f"samples of shape {shape} ({told['kind']})"
-    if told["answers"] == "labels":
-        learnt = f"{len(told['labels'])} classes, the largest label is {int(told['labels'].max())}"
-    elif told["answers"] == "names":
-        learnt = f"classes {listing(json.loads(told['names']))}"
+    if told["answers"] == LABELS:
+        learnt = f"{len(told[LABELS])} classes, the largest label is {int(told[LABELS].max())}"
+    elif told["answers"] == NAMES:
+        learnt = f"classes {listing(json.loads(told[NAMES]))}"
     else:
         learnt = f"numbers to learn, {told['answer_mean']:g} on average"
     kept = f", {held} of them held out" if (held := len(loaded.held_y)) else ""

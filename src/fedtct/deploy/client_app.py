@@ -256,6 +256,7 @@ def _keep(silo: Silo, cache: RunCache, envelope: Envelope, message: Message, ans
         statistics = {"n": torch.tensor(answer["n"]), "mean": answer["mean"], "m2": answer["m2"]}
         cache.keep_features(silo.features() | statistics, {"recipe": envelope.recipe})
     if question == "normalise":
-        statistics = {key: cache.features()[0][key] for key in ("n", "mean", "m2")}
+        raw, _ = cache.features()
+        statistics = {key: raw[key] for key in ("n", "mean", "m2")}
         which = {"recipe": envelope.recipe, "features": envelope.features}
         cache.keep_features(silo.features() | statistics, which)

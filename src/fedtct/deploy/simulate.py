@@ -20,7 +20,7 @@ from fedtct.federation.flower import FlowerFederation
 from fedtct.history import Checkpoint
 from fedtct.importing import is_function_name
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import Job, Look, prepare
+from fedtct.runs.execute import Job, Look, execute, prepare
 from fedtct.runs.folder import RunFolder
 
 CACHE_BYTES = 10**12  # the disk is the bound: a simulation's silos share it
@@ -46,14 +46,17 @@ def simulate(folder: RunFolder, look: Look | None = None) -> Fit:
     """Fit what the folder's configuration says, every silo a node of Flower's simulation."""
     if importlib.util.find_spec("ray") is None:
         raise FedtctError("--engine flower needs Ray: pip install 'fedtct[flower-simulation]'")
+    if folder.config.method == "centralized":
+        raise FedtctError("centralized needs all data in one process: leave out --engine flower")
+    return execute(folder, look, fit_by_flower)
+
+
+def fit_by_flower(folder: RunFolder, job: Job) -> Fit:
+    """Fit with silos that live in processes of Ray's."""
     from flwr.server.superlink.fleet.vce.backend import BackendConfig
     from flwr.simulation import run_simulation
 
-    if folder.finished:
-        return folder.fit()
-    config, job, done = folder.config, prepare(folder.config), []
-    if config.method == "centralized":
-        raise FedtctError("centralized needs all data in one process: leave out --engine flower")
+    config, done = folder.config, list[Fit]()
     server = ServerApp()
 
     @server.main()
@@ -73,9 +76,6 @@ def simulate(folder: RunFolder, look: Look | None = None) -> Fit:
     if not done:
         raise FedtctError("the simulation did not come to its end: what Flower printed above says why")
     shutil.rmtree(cache, ignore_errors=True)
-    if look:
-        look(folder, job, done[0])
-    folder.finish(done[0])
     return done[0]
 
 

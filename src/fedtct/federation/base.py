@@ -45,7 +45,7 @@ class Cost:
 class Replies:
     """What the silos answered, in the order of the silos, and what it cost.
 
-    ``total`` is how many samples all silos have, those that did not answer included; none if everybody answered.
+    ``total`` is how many samples all silos have, those that did not answer included; none where all answer.
     """
 
     messages: list[Message]
@@ -117,7 +117,7 @@ class Federation(ABC):
 
     @abstractmethod
     def ask(self, question: str, message: Message) -> Replies:
-        """One round: the question goes to every silo, and every silo replies."""
+        """One round: the question goes to every silo; those that answer, by default all, are in the replies."""
 
     @abstractmethod
     def snapshot(self) -> dict[str, Tensor]:

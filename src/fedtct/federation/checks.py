@@ -7,6 +7,7 @@ from numbers import Real
 import torch
 from torch import Tensor
 
+from fedtct.agreement import PUBLIC
 from fedtct.answers import LABELS, NAMES, NUMBERS
 from fedtct.errors import listing
 from fedtct.federation.descriptions import misdescribed
@@ -14,11 +15,11 @@ from fedtct.silo import Message
 from fedtct.tangent import Normaliser
 from fedtct.tasks import Score
 
-SCORES = ("samples", "correct", "loss")
+SCORES = Score._fields[:3]
 HELD = "held_"  # before the names of scores on held-out samples
 RATING = (*SCORES, *(HELD + name for name in SCORES))
 HOLDS = {  # what algorithms read of a reply
-    "describe": ("n", "held", "shape", "kind", "answers"),
+    "describe": PUBLIC,
     "train": ("n", "steps", "parameters", "buffers"),
     "evaluate": ("n", *RATING),
     "moments": ("n", "mean", "m2"),

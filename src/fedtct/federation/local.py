@@ -81,7 +81,7 @@ class LocalFederation(Federation):
         return Replies(messages, Cost.of(dict.fromkeys(up, size(message)), up, seconds))
 
     def deliver(self, question: str, message: Message) -> list[Message]:
-        """Ask one silo after another; the replies alone."""
+        """Ask one silo after another, or on a GPU train all side by side; the replies alone."""
         message = {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in message.items()}
         if question == "train" and self.trainer is not None:
             return self._train_side_by_side(self.trainer, message)

@@ -56,7 +56,7 @@ class InputSpec:
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "InputSpec":
         """What ``record`` told; it may come from elsewhere, and a user's function is called with its shape."""
-        table, dtype = record.get("table"), getattr(torch, record["dtype"], None)
+        table, dtype = record["table"], getattr(torch, record["dtype"], None)
         if not isinstance(dtype, torch.dtype):
             raise FedtctError(f"'{record['dtype']}' is no type of numbers")
         return cls(

@@ -67,7 +67,7 @@ class Network:
         self._set_pixel_scale()
         for parameter, w, g in zip(tensors, self.views(self.parameters), self.views(self.gradient), strict=True):
             parameter.data, parameter.grad = w, g
-        buffers = [b for b in self.module.buffers() if b.is_floating_point()]
+        buffers = list(weight_buffers(self.module).values())
         self.dtypes = dtypes | {b.dtype for b in buffers}  # before each vector has one
         self.buffers = _flatten(buffers, self.device)
         # Counters and what a constructor drew: they do not travel, so every training begins with them as they were.
@@ -119,8 +119,8 @@ class Network:
 
     def layout(self) -> Layout:
         """What lies where in the vectors: names and shapes, in order."""
-        buffers = [(name, b) for name, b in self.module.named_buffers() if b.is_floating_point()]
-        return [[name, list(tensor.shape)] for name, tensor in (*self.module.named_parameters(), *buffers)]
+        tensors = (*self.module.named_parameters(), *weight_buffers(self.module).items())
+        return [[name, list(tensor.shape)] for name, tensor in tensors]
 
     def fixed(self) -> dict[str, Tensor]:
         """The buffers that are no weights, such as a permutation that the constructor drew; complex ones as pairs."""
@@ -195,6 +195,11 @@ class Network:
             std = torch.tensor(self.inputs.std, dtype=torch.float64)
             self.pixel_scale = (1 / (255 * std)).view(view).to(self.parameters)
             self.pixel_shift = (-mean / std).view(view).to(self.parameters)
+
+
+def weight_buffers(module: nn.Module) -> dict[str, Tensor]:
+    """The buffers that travel with the parameters, as running statistics do, in their order."""
+    return {name: buffer for name, buffer in module.named_buffers() if buffer.is_floating_point()}
 
 
 def check_layout(trained: Layout, now: Layout) -> None:

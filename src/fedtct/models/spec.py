@@ -62,7 +62,7 @@ class NetworkSpec:
             outputs,
             record["head"],
             record["stem"],
-            task_from(record["task"]) if "task" in record else UNNAMED,
+            task_from(record["task"]),
             seed,
         )
 

@@ -356,7 +356,7 @@ def _new_half(folder: Path) -> Path:
 
 
 def _same(folder: Path, config: RunConfig) -> PaperRun:
-    """The run in a folder, which must be the one that is wanted: what it lacks comes from these settings."""
+    """The run in a folder, which must be the one that is wanted."""
     run = PaperRun.resume(folder)
     wanted = {name: value for name, value in asdict(config).items() if name != "init_weights"}  # it may lie elsewhere
     if other := run.config.differences(wanted):

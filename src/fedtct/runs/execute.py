@@ -46,23 +46,27 @@ class Job(NamedTuple):
 Look = Callable[[RunFolder, Job, Fit], None]  # at a run that is over, before it counts as finished
 
 
-def execute(folder: RunFolder, look: Look | None = None) -> Fit:
+def fit_here(folder: RunFolder, job: Job) -> Fit:
+    """Fit with silos that live in this process."""
+    config = folder.config
+    federation = LocalFederation(job.silos, config.device, precision=config.precision)
+    federation.on_reply = folder.watcher.reply
+    return config.build(job.data.num_classes or None).fit(federation, test=job.data.test, journal=folder)
+
+
+def execute(folder: RunFolder, look: Look | None = None, fit: Callable[[RunFolder, Job], Fit] = fit_here) -> Fit:
     """Fit what the folder's configuration says, from where it stands; a finished run is only read."""
     if folder.finished:
         return folder.fit()
-    config = folder.config
-    job = prepare(config, folder.watcher)
-    if config.data:
+    job = prepare(folder.config, folder.watcher)
+    if folder.config.data:
         mark_files(folder)
-    federation = LocalFederation(job.silos, config.device, precision=config.precision)
-    federation.on_reply = folder.watcher.reply
-    with quantities(config.task == "regression"):
-        fit = config.build(job.data.num_classes or None).fit(federation, test=job.data.test, journal=folder)
-        del federation  # and with it features, of which a GPU has no room for more
+    with quantities(folder.config.task == "regression"):
+        done = fit(folder, job)
         if look:
-            look(folder, job, fit)
-    folder.finish(fit)
-    return fit
+            look(folder, job, done)
+    folder.finish(done)
+    return done
 
 
 def mark_files(folder: RunFolder) -> None:

@@ -192,7 +192,7 @@ class RunFolder(Journal):
     def begun_with(self) -> str:
         """The command that the run was begun, or last gone on, with."""
         sittings = self.sittings()
-        engine: str = sittings[-1].get("engine", self.engine) if sittings else self.engine
+        engine: str = sittings[-1]["engine"] if sittings else self.engine
         return engine
 
     def changed_files(self) -> list[str]:

@@ -31,7 +31,7 @@ class Confusion(TypedDict):
     """
 
     confusion: list[list[int]]
-    tested: NotRequired[bool]
+    tested: bool
 
 
 class Ratings(TypedDict):
@@ -39,7 +39,7 @@ class Ratings(TypedDict):
 
     own: list[float | None]
     everybody: float | None
-    held_out: NotRequired[bool]
+    held_out: bool
 
 
 class AloneSettings(TypedDict):
@@ -69,7 +69,7 @@ class Steps(TypedDict):
     step_size: float
     diverges_from: float
     largest_eigenvalues: list[float]
-    silos: NotRequired[list[str]]
+    silos: list[str]
     spectra: NotRequired[list[Spectrum]]
     optimal_share: NotRequired[float | None]
 

@@ -84,10 +84,7 @@ def evaluate(model: Classifier, x: Any, y: Any, whose: str = "the input") -> Eva
     probabilities = model.probabilities(scores)
     likelihood = probabilities[torch.arange(len(truth)), truth].clamp_min(1e-15)
     predicted = scores.argmax(1)
-    ratings = [
-        _class_rating(str(name), truth == label, predicted == label, probabilities[:, label])
-        for label, name in enumerate(model.classes.tolist())
-    ]
+    ratings = _class_ratings(list(map(str, model.classes.tolist())), truth, predicted, probabilities)
     recalls = [rating.recall for rating in ratings if rating.samples]
     figures = {
         "accuracy": found.accuracy,
@@ -97,10 +94,15 @@ def evaluate(model: Classifier, x: Any, y: Any, whose: str = "the input") -> Eva
     return Evaluation(len(truth), figures, ratings)
 
 
-def _class_rating(name: str, here: Tensor, called: Tensor, probability: Tensor) -> ClassRating:
-    from sklearn.metrics import roc_auc_score
+def _class_ratings(names: list[str], truth: Tensor, predicted: Tensor, probabilities: Tensor) -> list[ClassRating]:
+    from sklearn.metrics import precision_recall_fscore_support, roc_auc_score
 
-    right, samples = int((here & called).sum()), int(here.sum())
-    recall, precision = (right / count if count else math.nan for count in (samples, int(called.sum())))
-    auc = float(roc_auc_score(here, probability)) if 0 < samples < len(here) else math.nan
-    return ClassRating(name, samples, recall, precision, auc)
+    labels = range(len(names))
+    precision, recall, _, samples = precision_recall_fscore_support(
+        truth, predicted, labels=labels, zero_division=math.nan
+    )
+    aucs = [
+        float(roc_auc_score(truth == label, probabilities[:, label])) if 0 < samples[label] < len(truth) else math.nan
+        for label in labels
+    ]
+    return list(map(ClassRating, names, samples.tolist(), recall.tolist(), precision.tolist(), aucs))

@@ -108,7 +108,7 @@ class SiloRatings(NamedTuple):
     def of(cls, run: RunFolder) -> "SiloRatings":
         """What was found out about a run, or else what its silos say."""
         if found := run.finding(SILOS):
-            return cls(tuple(found["own"]), "holdout" if found.get("held_out") else "test")
+            return cls(tuple(found["own"]), "holdout" if found["held_out"] else "test")
         last = final_row(run.history, run.config)
         return cls(last.silo_ratings, "own")
 

@@ -65,7 +65,7 @@ class Stage1(ABC):
     clip: float = 1.0  # with noise: the norm that a silo's update is clipped to
     noise: float = 0.0  # that a silo adds to its update, in sensitivities: see fedtct.privacy
 
-    private: ClassVar[bool] = True  # noise on the updates is all that it takes: silos remember nothing of them
+    takes_noise: ClassVar[bool] = False  # on the updates, and is private then: silos remember nothing of them
     pooled: ClassVar[bool] = False  # all data in one place: no federated algorithm, but a bound for them
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class Stage1(ABC):
     def _check_privacy(self) -> None:
         check_not_negative(noise=self.noise)
         check_positive(clip=self.clip)
-        if self.noise and not self.private:
+        if self.noise and not self.takes_noise:
             raise FedtctError(f"{type(self).__name__} has no differential privacy: use FedAvg, FedProx or FedAdam")
         if self.noise and self.patience is not None:
             raise FedtctError("patience judges by what silos say about models, which is not differentially private")

@@ -10,5 +10,5 @@ from fedtct.stage1.fedavg import FedAvg
 class Centralized(FedAvg):
     """Plain SGD on the pooled data: FedAvg with a single silo that holds everything. Nothing is communicated."""
 
+    takes_noise: ClassVar[bool] = False
     pooled: ClassVar[bool] = True
-    private: ClassVar[bool] = False

@@ -1,6 +1,7 @@
 """FedAdam: the server takes the silos' mean change as a gradient for Adam (Reddi et al., 2021)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -18,6 +19,8 @@ class FedAdam(Stage1):
     ``server_lr``, ``beta1``, ``beta2`` and ``tau`` are Adam's; other settings are those of
     :class:`~fedtct.stage1.Stage1`.
     """
+
+    takes_noise: ClassVar[bool] = True
 
     server_lr: float = 0.1
     beta1: float = 0.9

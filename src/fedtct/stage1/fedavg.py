@@ -1,6 +1,7 @@
 """FedAvg: average what the silos learnt (McMahan et al., 2017)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedtct.federation import Federation, Replies
 from fedtct.history import State
@@ -22,6 +23,8 @@ class FedAvg(Stage1):
     >>> fit.model.predict(torch.eye(6))
     tensor([0, 0, 1, 1, 2, 2])
     """
+
+    takes_noise: ClassVar[bool] = True
 
     def round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:
         """w ← Σ (n_k/n)·w_k."""

@@ -1,7 +1,6 @@
 """FedDyn: regularise every silo's loss so that its optimum agrees with everybody's (Acar et al., 2021)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
@@ -25,8 +24,6 @@ class FedDyn(Stage1):
     """
 
     alpha: float = 0.01
-
-    private: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

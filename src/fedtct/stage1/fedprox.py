@@ -1,6 +1,7 @@
 """FedProx: keep local training near the server's weights (Li et al., 2020)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fedtct.errors import check_not_negative
 from fedtct.federation import Federation, Replies
@@ -14,6 +15,8 @@ class FedProx(Stage1):
 
     ``mu`` is μ; other settings are those of :class:`~fedtct.stage1.Stage1`.
     """
+
+    takes_noise: ClassVar[bool] = True
 
     mu: float = 0.01
 

@@ -1,7 +1,6 @@
 """SCAFFOLD: correct every silo's gradient by how it differs from everybody's (Karimireddy et al., 2020)."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from fedtct.federation import Federation, Replies, weighted_sum
 from fedtct.history import State
@@ -18,8 +17,6 @@ class Scaffold(Stage1):
     In a federation that asks some silos a round, those that were away cannot infer the mean gradient c. The server then
     keeps it, as the authors do: it moves by the part of all samples that took part, and is sent after such a round.
     """
-
-    private: ClassVar[bool] = False
 
     def round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:
         """w ← w − τ·Σ (n_k/n)·(w − w_k)/M_k  with  τ = Σ (n_k/n)·M_k;  c ← c + share·((w − w₊)/(τ·lr) − c)."""

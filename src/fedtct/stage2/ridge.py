@@ -68,7 +68,7 @@ class Ridge(Stage2):
             return LinearModel(Normaliser.among(done.state), done.state["w"])
         journal.begin("stage2", 1, 0)
         replies = session.federation.ask("sums", recipe._asdict() | {"noise": self.noise})
-        sums = self._total(replies)
+        sums = Sums.total(*(replies.values(name) for name in ("s", "t", "yy")))
         moments = sums.moments()
         normaliser = self._normaliser(moments, recipe)
         path = self.decompose(sums, normaliser)
@@ -78,15 +78,11 @@ class Ridge(Stage2):
             return LinearModel(normaliser, w.float())
 
         cost, unit = replies.cost, 1.0 if recipe.normalize else _mean_variance(moments)
-        if self.noise and self.ridge == "gcv":
-            strength = self._noise_level(sums, silos=len(replies.messages))
-        elif self.ridge == "gcv":
-            strength = unit * first_minimum(lambda s: path.generalised_cross_validation(unit * s, COST))
-        elif self.ridge == "holdout":
+        if self.ridge == "holdout":
             judged = _assess(session, recipe, [solve(unit * s) for s in STRENGTHS], train=False)
             strength, cost = unit * _best_on_holdout(judged), cost + judged.cost
         else:
-            strength = float(self.ridge)
+            strength = self._strength(path, sums, unit, silos=len(replies.messages))
         journal.find_out("stage2", lambda: inspect_ridge(path, strength))
         linear = solve(strength)
         test = LinearTest(session, recipe, normaliser)({"w": linear.w})
@@ -104,6 +100,14 @@ class Ridge(Stage2):
         """What takes the server's time: of d³ operations."""
         return RidgePath.of(sums, normaliser, noisy=self.noise > 0)
 
+    def _strength(self, path: RidgePath, sums: Sums, unit: float, silos: int) -> float:
+        """As it was given, or as the sums alone say."""
+        if self.ridge != "gcv":
+            return float(self.ridge)
+        if self.noise:
+            return self._noise_level(sums, silos)
+        return unit * first_minimum(lambda s: path.generalised_cross_validation(unit * s, COST))
+
     def _normaliser(self, moments: Moments, recipe: Recipe) -> Normaliser:
         """Variance one for each feature; under noise, which would drown small variances, for the mean feature alone."""
         if not self.noise:
@@ -116,9 +120,6 @@ class Ridge(Stage2):
         d, n = len(sums.s) - 1, float(sums.s[0, 0])
         deviation = self.noise * sums_sensitivity(sums.t.shape[1]) * silos**0.5
         return float(2 * d**1.5 * deviation / n)  # features are scaled by √d
-
-    def _total(self, replies: Replies) -> Sums:
-        return Sums.total(replies.values("s"), replies.values("t"), replies.values("yy"))
 
 
 def _mean_variance(moments: Moments) -> float:

@@ -18,7 +18,8 @@ from fedtct.memory import free_bytes
 from fedtct.models.network import evaluation_mode
 from fedtct.precision import full_precision
 from fedtct.tangent.dots import fast_kernel, plain_kernel
-from fedtct.tangent.layers import NoRule, by_layers, pieces_of
+from fedtct.tangent.layers import by_layers, pieces_of
+from fedtct.tangent.rules import NoRule
 
 METHODS = ("auto", "layers", "func", "loop")
 BATCH = {"cpu": 64, "cuda": 512}  # samples whose activations are held at a time, if they fit

@@ -13,11 +13,7 @@ from torch import Tensor, nn
 from fedtct.tangent.convolutions import fast_convolutions
 from fedtct.tangent.dots import Dots
 from fedtct.tangent.parts import has_parts, in_parts
-from fedtct.tangent.rules import Rule, linear, rule_for
-
-
-class NoRule(Exception):
-    """The layer-by-layer way does not cover this model."""
+from fedtct.tangent.rules import NoRule, Rule, linear, rule_for
 
 
 @dataclass

@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
+from fedtct.tangent.rules import NoRule
+
 Linear = Callable[[str, str, Tensor], Tensor]  # by the names of a layer's weight and bias; there may be no bias
 State = tuple[Tensor, Tensor]  # of a recurrent layer: what it gives, and what an LSTM keeps to itself besides
 
@@ -55,7 +57,7 @@ def _added(mask: Tensor, like: Tensor) -> Tensor:
 def recurrence(layer: nn.RNNBase, linear: Linear, x: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
     """An RNN, GRU or LSTM step by step, all its layers and directions."""
     if isinstance(x, PackedSequence):
-        raise TypeError("a padded sequence has a rule, a packed one has none")
+        raise NoRule("a padded sequence has a rule, a packed one has none")
     x = x if layer.batch_first else x.transpose(0, 1)
     ways = ["", "_reverse"] if layer.bidirectional else [""]
     starts = _starts(layer, x, hx, layer.num_layers * len(ways))

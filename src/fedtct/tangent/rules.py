@@ -18,6 +18,11 @@ from torch import Tensor, nn
 
 from fedtct.tangent.dots import Dots
 
+
+class NoRule(Exception):
+    """The layer-by-layer way does not cover this model."""
+
+
 Rule = Callable[[Any, Tensor, Tensor, str, Tensor], Tensor | Dots]  # the layer is of the rule's own kind
 
 

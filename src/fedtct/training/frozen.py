@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fedtct.errors import FedtctError
 from fedtct.models import Network, Weights
+from fedtct.models.network import weight_buffers
 from fedtct.seeds import digest
 
 
@@ -72,7 +73,7 @@ def trained_among(network: Network, trainable: str) -> Weights:
     """Which parameters are trained, and which running statistics change with them: those of layers in training."""
     network.set_training(trainable)
     in_training = {id(b): layer.training for layer in network.module.modules() for b in layer.buffers(recurse=False)}
-    buffers = [b for b in network.module.buffers() if b.is_floating_point()]
+    buffers = weight_buffers(network.module).values()
     return Weights(
         _repeated([(p.numel(), p.requires_grad) for p in network.module.parameters()], network.device),
         _repeated([(b.numel(), in_training[id(b)]) for b in buffers], network.device),

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from fedtct.errors import first_line
 from fedtct.kernels import fastest_convolutions
 from fedtct.models import Network, NetworkSpec, Weights
-from fedtct.training.local_update import LocalJob, batch, batch_loss, draw_epochs, local_update
+from fedtct.training.local_update import LocalJob, batch, batch_loss, descend, draw_epochs, local_update
 from fedtct.training.slices import streams_for
 
 WARM_UP_STEPS = 3
@@ -188,23 +188,13 @@ class _GraphedSilo:
         loss = self.loss if len(window) == self.plan.batch_size else batch_loss
         value = loss(self.network, *batch(job, self.order[places], changes))
         gradients = torch.autograd.grad(value, parameters, allow_unused=True, materialize_grads=True)
-        with torch.no_grad():
-            self._descend(parameters, list(gradients))
-            self.place += len(window)
+        descend(self.plan, parameters, list(gradients), self._free(self.start), self._free(self.correction))
+        self.place += len(window)
 
-    def _descend(self, parameters: list[Tensor], directions: list[Tensor]) -> None:
-        plan = self.plan
-        if plan.weight_decay:
-            torch._foreach_add_(directions, parameters, alpha=plan.weight_decay)
-        if self.correction is not None:
-            torch._foreach_add_(directions, self._free(self.correction))
-        if self.start is not None:
-            torch._foreach_add_(directions, parameters, alpha=plan.prox)
-            torch._foreach_sub_(directions, self._free(self.start), alpha=plan.prox)
-        torch._foreach_add_(parameters, directions, alpha=-plan.lr)
-
-    def _free(self, flat: Tensor) -> list[Tensor]:
+    def _free(self, flat: Tensor | None) -> list[Tensor] | None:
         """The pieces of a vector that belong to parameters in training."""
+        if flat is None:
+            return None
         parameters = self.network.module.parameters()
         return [v for v, p in zip(self.network.views(flat), parameters, strict=True) if p.requires_grad]
 

@@ -111,11 +111,12 @@ def local_update(network: Network, job: LocalJob) -> Weights:
     plan, device = job.plan, network.device
     network.load(job.start)
     network.set_training(plan.trainable)
-    terms = _Terms(
-        start=network.parameters.clone() if plan.prox else None,
-        correction=network.to_memory(job.correction) if job.correction is not None else None,
-        free=network.trainable_slices(),
-    )
+    free = network.trainable_slices()
+    start = [network.parameters[part].clone() for part in free] if plan.prox else None
+    correction = None
+    if job.correction is not None:
+        correction = [network.to_memory(job.correction)[part] for part in free]
+    w, gradients = ([flat[part] for part in free] for flat in (network.parameters, network.gradient))
     with seeded(job.seed, device), torch.enable_grad():
         for epoch in draw_epochs(len(job.y), plan, job.seed):
             sizes = plan.batch_sizes(len(job.y))
@@ -124,26 +125,23 @@ def local_update(network: Network, job: LocalJob) -> Weights:
             for indices, change in zip(order, changes, strict=True):
                 network.gradient.zero_()
                 batch_loss(network, *batch(job, indices, change)).backward()
-                _step(network, plan, terms)
+                descend(plan, w, gradients, start, correction)
     return network.weights()
 
 
-class _Terms(NamedTuple):
-    """What a step needs besides the gradient, laid out as the network's parameters are."""
-
-    start: Tensor | None
-    correction: Tensor | None
-    free: list[slice]
-
-
 @torch.no_grad()
-def _step(network: Network, plan: LocalPlan, terms: _Terms) -> None:
-    w, direction = network.parameters, network.gradient
+def descend(
+    plan: LocalPlan,
+    w: list[Tensor],
+    gradients: list[Tensor],
+    start: list[Tensor] | None,
+    correction: list[Tensor] | None,
+) -> None:
+    """One step of what is trained, in place: against the gradient, weight decay, correction and proximal term."""
     if plan.weight_decay:
-        direction.add_(w, alpha=plan.weight_decay)
-    if terms.correction is not None:
-        direction.add_(terms.correction)
-    if terms.start is not None:
-        direction.add_(w - terms.start, alpha=plan.prox)
-    for part in terms.free:
-        w[part].sub_(direction[part], alpha=plan.lr)
+        torch._foreach_add_(gradients, w, alpha=plan.weight_decay)
+    if correction is not None:
+        torch._foreach_add_(gradients, correction)
+    if start is not None:
+        torch._foreach_add_(gradients, torch._foreach_sub(w, start), alpha=plan.prox)
+    torch._foreach_sub_(w, gradients, alpha=plan.lr)

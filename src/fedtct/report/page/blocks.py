@@ -12,14 +12,15 @@ from typing import Any, ClassVar
 
 from fedtct.report.curves import LOWEST_R2
 from fedtct.report.page.tasks import Method, Task
+from fedtct.report.style import COLOURS, MARKERS
 
 Trace = dict[str, Any]
 
-SYMBOLS = (  # as many as style.MARKERS
+SYMBOLS = (
     *("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x"),
     *("triangle-left", "triangle-right"),
 )
-COLOURS = 7
+assert len(SYMBOLS) == len(MARKERS), "a marker of every picture has a symbol on the page"
 QUIET, SCALE, FIELDS = "@quiet", "@scale", "@fields"
 NARROW = 0.9  # accuracies that are all above look like one line on an axis from zero
 PERCENT: Trace = {"tickformat": ".0%", "range": [0, 1.02], "dtick": 0.2}
@@ -98,7 +99,7 @@ class Section:
 
 def colour(method: Method) -> str:
     """A method's colour."""
-    return f"@{method.index % COLOURS}"
+    return f"@{method.index % len(COLOURS)}"
 
 
 def symbol(method: Method) -> str:

@@ -36,7 +36,7 @@ def section(task: Task) -> Section | None:
     tested, names = True, list[str]()
     for method, run, found in task.findings(CLASSES):
         names = names or class_names(run, len(found["confusion"]))
-        tested = found.get("tested", True)
+        tested = found["tested"]
         of_method.setdefault(method.label, (method, []))[1].append(found["confusion"])
     if not of_method:
         return Section("Class by class", [Note("Not known: there is no test set, or it was not looked at.")])

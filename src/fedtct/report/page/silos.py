@@ -63,7 +63,7 @@ def section(task: Task) -> Section:
         *_charts(task, seeds),
     ]
     # With one seed's split every silo may hold samples out, with another's not.
-    kinds = dict.fromkeys("holdout" if found.get("held_out") else "test" for _, _, found in judged)
+    kinds = dict.fromkeys("holdout" if found["held_out"] else "test" for _, _, found in judged)
     own = " or ".join(SILO_SAMPLES[kind] for kind in kinds)
     everybody = "the whole test set" if tested else "what all silos hold out"
     intro = f"{_training(everything)} “Such as its own” is {own}; “everybody’s” is {everybody}."

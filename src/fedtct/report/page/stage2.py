@@ -137,7 +137,7 @@ def _line(x: list[float], y: list[float], text: str) -> Trace:
 def _steps(task: Task, method: Method, found: Finding) -> Chart:
     """Each silo's step as a share of the one at which its own steps would diverge."""
     shares = [found["step_size"] * value / 2 for value in found["largest_eigenvalues"]]
-    names = called(found["silos"], len(shares)) if "silos" in found else task.silo_names(len(shares))
+    names = called(found["silos"], len(shares))
     bars = of(
         method,
         type="bar",

@@ -12,7 +12,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from fedtct import __version__
 from fedtct.files import strict, write_text
 from fedtct.report.page import again, answer, classes, dealing, progress, silos, stage2, traffic
-from fedtct.report.page.blocks import COLOURS as COLOUR_COUNT
 from fedtct.report.page.blocks import Chart, Section
 from fedtct.report.page.tasks import Task, arrange
 from fedtct.report.style import COLOURS
@@ -55,7 +54,6 @@ def render(runs: Sequence[RunFolder]) -> str:
         charts.append({"data": chart.data, "layout": chart.layout, "fit": chart.fit, "title": chart.title})
         return len(charts) - 1
 
-    assert len(COLOURS) == COLOUR_COUNT
     environment = Environment(
         loader=PackageLoader("fedtct.report.page", "."),
         autoescape=True,
