@@ -54,6 +54,8 @@ PARTS = ("x", "y", "held_x", "held_y")
 class Silo:
     """A data holder with samples ``x`` and what is to be learnt of them, ``y``; or with a torch Dataset of such pairs.
 
+    A Dataset is read once, so that what its transforms draw is drawn once: to augment images, see ``augment``.
+
     ``x`` is an array, a tensor or a table (pandas.DataFrame). uint8 is taken as pixels and normalised with the
     statistics of all silos, other whole numbers as tokens; real numbers are used as they are, in single precision. A
     table's columns of numbers and texts become numbers in the same way in all silos. ``y`` holds labels from 0, class

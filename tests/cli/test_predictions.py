@@ -1,5 +1,6 @@
 """fedtct predict and evaluate on a table with a rare class: who is who, and what accuracy does not tell."""
 
+import io
 import itertools
 import json
 
@@ -50,6 +51,16 @@ def test_columns_to_keep_that_are_not_there_are_refused(folder, capsys):
     np.savez(folder / "x.npz", x=np.zeros((2, 1, 2)))
     assert main(["predict", str(folder / "run"), "--input", str(folder / "x.npz"), "--keep", "id"]) == 2
     assert "x.npz is no table, and has no columns to keep" in capsys.readouterr().err
+
+
+def test_a_column_that_is_kept_does_not_take_the_name_of_a_prediction(folder, capsys):
+    given = pd.read_csv(folder / "more.csv").rename(columns={"id": "label"})
+    given.to_csv(folder / "renamed.csv", index=False)
+    words = ["predict", str(folder / "run"), "--input", str(folder / "renamed.csv"), "--keep", "label"]
+    assert main(words) == 0
+    found = pd.read_csv(io.StringIO(capsys.readouterr().out))
+    assert found["label_kept"].tolist() == given["label"].tolist()
+    assert set(found["label"]) <= {"ill", "well"}
 
 
 def test_the_auc_is_the_share_of_pairs_that_are_in_order(folder, capsys):

@@ -51,6 +51,14 @@ def test_a_regression_shows_its_error_in_its_own_units(parts: Path, capsys: pyte
         assert line["holdout_rmse"] == pytest.approx(sum(errors) / 2)
 
 
+def test_a_silo_whose_targets_have_no_r2_is_named(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (parts / "silos" / "west.csv").write_text("heat,state,hours\n" + "0.5,ok,1000.5\n" * 30)
+    asked = ["--data", "silos", "--target", "hours", "--ignore", "state", "--method", "fedavg", "--out", "a", *QUICK]
+    unknown = "west: no R² on held-out targets that are all alike, or one alone; the worst silo is another"
+    assert unknown in out_of(capsys, "run", *asked).splitlines()
+    assert f"{unknown}." in (parts / "a" / "report.html").read_text(encoding="utf-8")
+
+
 def test_where_one_class_is_rare_it_says_what_to_look_at(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--data", "silos", "--target", "state", "--ignore", "hours", *QUICK]
     told = out_of(capsys, "run", *asked, "--method", "fedavg", "--out", "a").splitlines()

@@ -89,6 +89,8 @@ def test_pairs_and_datasets_are_silos():
             FedAvg("linear").fit([silo])
     with pytest.raises(FedtctError, match="items of a Dataset must be pairs"):
         Silo(TensorDataset(torch.zeros(3)))
+    with pytest.raises(FedtctError, match="items of a Dataset must be pairs"):
+        Silo(TensorDataset(torch.zeros(3), torch.zeros(3), torch.zeros(3)))
 
 
 @pytest.mark.parametrize("dtype", [">f4", ">f8", np.longdouble])

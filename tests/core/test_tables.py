@@ -266,6 +266,13 @@ def test_a_silo_whose_numbers_may_be_in_other_units_is_told_of(mean, std, odd, r
     assert len([w for w in recwarn if "same units" in str(w.message)]) == len(told)
 
 
+def test_silos_that_say_nothing_of_units_do_not_hide_another(recwarn):
+    others = [silo_of_temperatures(70.0 + place, 10.0) for place in range(2)]
+    silent = [silo_of_temperatures(70.0, 10.0, rows=5), silo_of_temperatures(70.0, 0.0)]
+    table_code([*others, *silent, silo_of_temperatures(157.0, 14.0)])
+    assert len([w for w in recwarn if "on average in silo 4" in str(w.message)]) == 1
+
+
 def test_texts_that_no_silo_had_are_counted_where_a_model_meets_them(recwarn):
     table = pd.DataFrame({"town": ["Ulm", "Bonn"] * 10, "age": range(20)})
     model = FedAvg("linear", rounds=1).fit([Silo(table, labels(20))]).model

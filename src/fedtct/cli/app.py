@@ -73,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)  # read when torch is loaded
     warnings.showwarning = each_once(lambda text: print(f"fedtct: {text}", file=sys.stderr))
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if twice := _given_twice(words):
+        return _complain(f"{twice} is given twice, and would count once: give all its values with commas", BAD_INPUT)
     try:
         result = app(args=words or ["--help"], prog_name="fedtct", standalone_mode=False)
         sys.stdout.flush()  # so that a full disk is noticed here
@@ -96,6 +98,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _complain(GPU_FULL, BAD_INPUT)
     return result if isinstance(result, int) else 0
+
+
+def _given_twice(words: Sequence[str]) -> str:
+    """The first option that comes a second time, of which the parser would silently take the last; empty if none."""
+    names = [word.split("=")[0] for word in words if word.startswith("--") and word != "--"]
+    return next((name for place, name in enumerate(names) if name in names[:place]), "")
 
 
 def _complain(message: str, code: int) -> int:

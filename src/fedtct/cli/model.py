@@ -15,6 +15,7 @@ Input = Annotated[Path, typer.Option("--input", help="samples: .csv, .parquet, .
 Own = Annotated[str, typer.Option("--model", help="what makes a model of your own", metavar="MODULE:FUNCTION")]
 Target = Annotated[str, typer.Option(help="of a table: the column with the truth [as in training]", metavar="COLUMN")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda", metavar="NAME")]
+KEPT = "_kept"  # after the name of a column that is kept, if predictions have such a one
 
 
 def predict(
@@ -46,7 +47,8 @@ def predict(
         x = saved.inputs(file, columns)
         names = row_names(x, file, columns)
         saved.model.on_batch = screen.count("predicting")
-        text = names.join(prediction_table(saved.model, x, str(file)), how="right").to_csv(index=False)
+        found = prediction_table(saved.model, x, str(file))
+        text = names.join(found, how="right", lsuffix=KEPT).to_csv(index=False)
     if path:
         write_text(path, text)
     else:

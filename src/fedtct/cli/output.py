@@ -50,7 +50,7 @@ def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
     """What a run amounts to."""
     from fedtct.history import rated_on
     from fedtct.runs.folder import RunFolder
-    from fedtct.runs.summary import CommonClass, hold_nothing_out, kept_round, not_rated
+    from fedtct.runs.summary import CommonClass, hold_nothing_out, kept_round, no_r2, not_rated
 
     if as_json:
         print_json(summary.as_dict())
@@ -75,7 +75,7 @@ def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
     private = "" if summary.epsilon is None else f"differential privacy of every sample: ε = {summary.epsilon:.3g}\n"
     run = RunFolder.read(summary.folder)
     little = _little_said({(summary.split, summary.method): CommonClass.of([run])})
-    notes = filter(None, (not_rated(hold_nothing_out(run)), kept_round(run.history, run.config)))
+    notes = filter(None, (not_rated(hold_nothing_out(run)), no_r2([run]), kept_round(run.history, run.config)))
     told = "".join(f"{note}\n" for note in notes)
     _print(table, f"{little}{told}{private}everything is in {summary.folder}: look at {page}")
 

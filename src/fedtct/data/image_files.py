@@ -58,7 +58,9 @@ def _warn_of_others(folder: Path) -> None:
 def to_be_alike(*shapes: Sequence[int]) -> str:
     """What to do about images of several shapes (C, H, W)."""
     channels = {shape[0] for shape in shapes}
-    return "set image_size" if len(channels) == 1 else "save all of them in grey, or all in colour"
+    if len(channels) > 1:
+        return "save all of them in grey, or all in colour"
+    return "set image_size (--image-size in a command)"
 
 
 def holds_images(path: Path) -> bool:

@@ -139,7 +139,7 @@ def from_dataset(dataset: "Dataset[Any]", whose: str) -> tuple[Inputs, Any]:
     """All of a torch Dataset: its items must be pairs of a sample and what is to be learnt of it."""
     try:
         length = len(dataset)  # type: ignore[arg-type]  # torch promises none; without one it is refused below
-        pairs = [(item[0], item[1]) for item in (dataset[i] for i in range(length))]
+        pairs = [(x, y) for x, y in (dataset[i] for i in range(length))]
         x = torch.stack([torch.as_tensor(np.asarray(x) if not isinstance(x, Tensor) else x) for x, _ in pairs])
     except (TypeError, ValueError, IndexError, KeyError, RuntimeError) as error:
         raise FedtctError(

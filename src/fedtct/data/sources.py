@@ -177,7 +177,7 @@ def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:
         refuse_numbers(values, whose)
     if task == "auto" and pd.api.types.is_float_dtype(column.dtype):
         task = "regression"
-        if len(set(values)) <= FEW_WHOLE and all(value.is_integer() for value in values):
+        if len(set(values)) <= FEW_WHOLE and len(set(values)) < len(values) and all(v.is_integer() for v in values):
             warnings.warn(
                 f"column '{column.name}' holds a few whole numbers written as real ones, as 1.0 is, and they are taken "
                 "as quantities: if they are classes, set task = classification (--task in a command); if not, "

@@ -127,24 +127,33 @@ def _warn_of_spellings(columns: Sequence[Facts]) -> None:
 
 
 def _warn_of_units(silos: Mapping[str, Mapping[str, Facts]]) -> None:
-    """Say that a silo's numbers are far from every other's, as degrees of Fahrenheit are from those of Celsius."""
+    """Say that a silo's numbers are far from every other's, as degrees of Fahrenheit are from those of Celsius.
+
+    Silos with a few numbers, or always the same, say nothing about it; but half of the others must.
+    """
     told = set()
     for silo, columns in silos.items():
         for name, own in columns.items():
-            apart = [facts[name] for other, facts in silos.items() if other != silo]
-            if apart and name not in told and all(_far_apart(own, facts) for facts in apart):
+            others = [facts[name] for other, facts in silos.items() if other != silo]
+            apart = [facts for facts in others if _tell_units(own, facts)]
+            if not apart or 2 * len(apart) < len(others) or name in told:
+                continue
+            if all(_far_apart(own, facts) for facts in apart):
                 told.add(name)  # of two silos each is far from the other
-                others = Facts.merge(apart)
+                rest = Facts.merge(apart)
                 warnings.warn(
                     f"column '{name}' is {own.mean:.4g} on average in {silo} (standard deviation {own.std:.2g}), and "
-                    f"{others.mean:.4g} ({others.std:.2g}) in the others: is it in the same units?",
+                    f"{rest.mean:.4g} ({rest.std:.2g}) in the others: is it in the same units?",
                     stacklevel=2,
                 )
 
 
+def _tell_units(one: Facts, other: Facts) -> bool:
+    """Whether two columns of numbers can be compared at all."""
+    return min(one.present, other.present) >= ENOUGH and bool(one.std and other.std)
+
+
 def _far_apart(one: Facts, other: Facts) -> bool:
     """Whether two columns of numbers hardly overlap, or one varies far more."""
-    if min(one.present, other.present) < ENOUGH or not (one.std and other.std):
-        return False
     narrow, wide = sorted((one.std, other.std))
     return abs(one.mean - other.mean) > FAR_MEANS * wide or wide > FAR_SPREADS * narrow

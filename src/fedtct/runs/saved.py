@@ -25,6 +25,7 @@ from fedtct.runs.summary import (
     Summary,
     final_row,
     hold_nothing_out,
+    no_r2,
     not_rated,
     silos_told,
 )
@@ -172,5 +173,5 @@ def _silo_table(run: RunFolder, metric: str, show: str) -> list[str]:
     told = ["–" if value is None else show.format(value) for value in silos.values]
     lines = ["", f"| silo | {metric} on {SILO_SAMPLES[silos.on]} |", "|---|---|"]
     note = not_rated(hold_nothing_out(run)) if silos.on == "holdout" else ""
-    unknown = ["", f"Note: {note}."] if note else []
+    unknown = [line for text in (note, no_r2([run])) if text for line in ("", f"Note: {text}.")]
     return lines + [f"| {name} | {value} |" for name, value in zip(names, told, strict=True)] + unknown

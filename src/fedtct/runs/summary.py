@@ -176,6 +176,19 @@ def not_rated(silos: Iterable[str]) -> str:
     return f"{listing(names)} {holds} nothing out: what is rated on held-out samples says nothing about {whom}"
 
 
+def no_r2(runs: Iterable[RunFolder]) -> str:
+    """A sentence about silos whose held-out targets have no R², as those have that are all alike; empty without any."""
+    names: dict[str, None] = {}
+    for run in runs:
+        agreed, found = run.agreement(), run.finding(SILOS)
+        if agreed and found and Summary.of(run).regression:
+            rated = zip(agreed["silos"], found["own"], strict=False)
+            names |= dict.fromkeys(name for name, r2 in rated if r2 is None and name not in hold_nothing_out(run))
+    if not names:
+        return ""
+    return f"{listing(names)}: no R² on held-out targets that are all alike, or one alone; the worst silo is another"
+
+
 def silos_told(run: RunFolder) -> str:
     """How many silos a run has, and how many of them were there to its end if not all were."""
     count, there = run.config.silos, len(final_row(run.history, run.config).rated_by)

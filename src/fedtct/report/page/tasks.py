@@ -12,7 +12,7 @@ from fedtct.runs.findings import OF_THE_METHOD
 from fedtct.runs.folder import CONFIG, RunFolder
 from fedtct.runs.forms import SPLIT
 from fedtct.runs.plan import PLAN, Plan
-from fedtct.runs.summary import hold_nothing_out, not_rated, silos_told
+from fedtct.runs.summary import hold_nothing_out, no_r2, not_rated, silos_told
 
 OF_THE_TRAINING = ("model", "batch_size", "lr", "weight_decay", "trainable", "augment", "init_weights")
 NO_DIFFERENCE = ("seed", "device", "data_dir")
@@ -64,8 +64,11 @@ class Task:
     @property
     def not_rated(self) -> str:
         """A sentence about silos that held-out samples say nothing about; empty where all hold some out, or none do."""
-        told = not_rated(name for method in self.methods for run in method.runs for name in hold_nothing_out(run))
-        return f"{told[0].upper()}{told[1:]}." if told.startswith("some silos") else f"{told}." if told else ""
+        runs = [run for method in self.methods for run in method.runs]
+        told = [not_rated(name for run in runs for name in hold_nothing_out(run)), no_r2(runs)]
+        return " ".join(
+            f"{text[0].upper()}{text[1:]}." if text.startswith("some silos") else f"{text}." for text in told if text
+        )
 
     def findings(self, name: str) -> Iterable[tuple[Method, RunFolder, Any]]:
         """What was found out about each run, where it was."""
