@@ -8,7 +8,6 @@ the loss is compiled first, which joins small kernels into fewer.
 
 import contextlib
 import itertools
-import pickle
 import random
 import warnings
 from collections.abc import Callable, Iterator
@@ -221,10 +220,10 @@ def _nothing_drawn_on_the_processor() -> Iterator[None]:
         raise RuntimeError("its forward draws random numbers on the processor")
 
 
-def _processors_draws() -> tuple[bytes, ...]:
+def _processors_draws() -> tuple[object, ...]:
     """Where the generators stand that draw on the processor."""
-    states = torch.default_generator.get_state().numpy(), random.getstate(), np.random.get_state()  # noqa: NPY002
-    return tuple(map(pickle.dumps, states))
+    numpys = repr(np.random.get_state())  # noqa: NPY002
+    return torch.default_generator.get_state().numpy().tobytes(), random.getstate(), numpys
 
 
 @contextlib.contextmanager
