@@ -101,7 +101,7 @@ OVER = {
 }
 
 
-@pytest.mark.parametrize("command", OVER)
+@pytest.mark.parametrize("command", ["run", pytest.param("compare", marks=pytest.mark.slow)])
 def test_what_is_over_is_shown_where_nothing_can_be_written(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

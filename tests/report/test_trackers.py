@@ -42,6 +42,7 @@ def test_silos_are_told_apart_whatever_is_learnt(run: RunFolder) -> None:
     }
 
 
+@pytest.mark.slow
 def test_mlflow_holds_settings_and_rows(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import mlflow
 

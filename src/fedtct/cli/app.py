@@ -22,6 +22,7 @@ from fedtct.cli.stopping import INTERRUPTED, reason_of
 from fedtct.errors import FedtctError, each_once
 
 BAD_INPUT = 2
+WHAT_IS_READ = ("--data", "--input", "--ignore", "--texts", "--keep", "--methods", "--splits", "--only")
 GPU_FULL = (
     "the GPU has no memory left. Does another process use it? Or use --device cpu, or fewer features (--p, or --d with "
     "ridge). A run that was begun can be gone on with."
@@ -74,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.showwarning = each_once(lambda text: print(f"fedtct: {text}", file=sys.stderr))
     words = list(sys.argv[1:] if arguments is None else arguments)
     if twice := _given_twice(words):
-        return _complain(f"{twice} is given twice, and would count once: give all its values with commas", BAD_INPUT)
+        return _complain(f"{twice} is given twice, and the last would count alone: give it once", BAD_INPUT)
     try:
         result = app(args=words or ["--help"], prog_name="fedtct", standalone_mode=False)
         sys.stdout.flush()  # so that a full disk is noticed here
@@ -101,9 +102,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _given_twice(words: Sequence[str]) -> str:
-    """The first option that comes a second time, of which the parser would silently take the last; empty if none."""
-    names = [word.split("=")[0] for word in words if word.startswith("--") and word != "--"]
-    return next((name for place, name in enumerate(names) if name in names[:place]), "")
+    """An option that says what is read, if it comes twice: the parser would silently take the last alone."""
+    names = [word.split("=")[0] for word in words]
+    return next((name for name in WHAT_IS_READ if names.count(name) > 1), "")
 
 
 def _complain(message: str, code: int) -> int:

@@ -48,7 +48,8 @@ def predict(
         names = row_names(x, file, columns)
         saved.model.on_batch = screen.count("predicting")
         found = prediction_table(saved.model, x, str(file))
-        text = names.join(found, how="right", lsuffix=KEPT).to_csv(index=False)
+        kept = names.rename(columns=lambda name: f"{name}{KEPT}" if name in found else name)
+        text = kept.join(found, how="right").to_csv(index=False)
     if path:
         write_text(path, text)
     else:
