@@ -173,11 +173,12 @@ def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:
     if all(isinstance(value, Decimal) for value in column):
         column = pd.Series([_plain_number(value) for value in column])
     values = column.tolist()
+    different = len(set(values))
     if task == "auto":
         refuse_numbers(values, whose)
     if task == "auto" and pd.api.types.is_float_dtype(column.dtype):
         task = "regression"
-        if len(set(values)) <= FEW_WHOLE and len(set(values)) < len(values) and all(v.is_integer() for v in values):
+        if different <= FEW_WHOLE and different < len(values) and all(value.is_integer() for value in values):
             warnings.warn(
                 f"column '{column.name}' holds a few whole numbers written as real ones, as 1.0 is, and they are taken "
                 "as quantities: if they are classes, set task = classification (--task in a command); if not, "
@@ -185,7 +186,6 @@ def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:
                 stacklevel=2,
             )
     whole = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
-    different = len(set(values))
     if task == "auto" and whole and different > max(MANY_CLASSES, len(values) // 10):
         raise FedtctError(
             f"{whose} holds {different} different whole numbers: say whether they are classes or quantities, "
