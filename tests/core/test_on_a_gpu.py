@@ -36,13 +36,13 @@ from fedtct.tangent.dots import fast_kernel, plain_kernel
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here: make test-gpu is for one")
 GPU = "cuda"
 HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() >= (9, 0)
-SLOWER = ".*(go without their GPU kernel|cannot be captured|cannot be compiled)"
+UNWANTED = ".*(go without their GPU kernel|cannot be captured|cannot be compiled|is a prototype feature)"
 
 
 @pytest.fixture(autouse=True)
-def _nothing_falls_back_on_a_slower_way() -> Iterator[None]:
+def _no_unwanted_warning() -> Iterator[None]:
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=SLOWER)
+        warnings.filterwarnings("error", message=UNWANTED)
         yield
 
 
@@ -115,14 +115,19 @@ def test_side_by_side_silos_learn_what_they_learn_one_by_one(method):
     assert error(side_by_side, learnt(LocalFederation, "cpu")) < 1e-9
 
 
-@pytest.mark.parametrize("stage2", [Ridge(), ScaffoldRegression(rounds=20, steps=50)], ids=["ridge", "scaffold"])
-def test_tct_is_that_of_the_processor(stage2):
+HALF = 2**-11  # rounding of features where they are kept, which Ridge does not
+
+
+@pytest.mark.parametrize(
+    ("stage2", "bound"), [(Ridge(), 1e-5), (ScaffoldRegression(rounds=20, steps=50), HALF)], ids=["ridge", "scaffold"]
+)
+def test_tct_is_that_of_the_processor(stage2, bound):
     def scores(device: str) -> Tensor:
         tct = TCT(small_cnn(), FedAvg(rounds=2, lr=0.01), TangentFeatures(p=200), stage2)
         model = tct.fit(LocalFederation(silos_with_images(), device, precision="fp32")).model
         return torch.cat([model.scores(x).cpu() for x, _ in silos_with_images()])
 
-    assert error(scores(GPU), scores("cpu")) < 1e-5
+    assert error(scores(GPU), scores("cpu")) < bound
 
 
 def test_bf16_learns_as_well():

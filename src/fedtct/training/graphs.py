@@ -230,7 +230,9 @@ def _processors_draws() -> tuple[object, ...]:
 def _never_waiting() -> Iterator[None]:
     """Refuse what waits for the GPU, as .item() does: in a capture it would fail, and leave its memory behind."""
     before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
+        torch.cuda.set_sync_debug_mode("error")
     try:
         yield
     finally:
