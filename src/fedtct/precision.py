@@ -1,13 +1,16 @@
-"""float32 that is float32: whatever a program has allowed for its own products, ours are not cut to TF32 or bf16."""
+"""float32 that is float32, whatever a program has allowed for its own products; and bf16 where a processor has none."""
 
 import contextlib
 import threading
+import warnings
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import torch
-from torch import backends
+from torch import backends, nn
 
+_ONEDNN: Any = backends.mkldnn  # whose settings torch declares with types of its own
 _ALONE = threading.RLock()  # the settings are the process's: a thread would restore what another has set
 
 
@@ -39,6 +42,35 @@ def _exact_products() -> Iterator[None]:
         backends.cudnn.allow_tf32 = convolutions
         for part, value in zip(parts, before, strict=True):
             part.fp32_precision = value
+
+
+@contextlib.contextmanager
+def bf16_products(device: torch.device) -> Iterator[None]:
+    """Products of bf16 that leave the process as it was.
+
+    Where oneDNN has none for this processor, torch at the first one switches it off for good, for float32 too, and says
+    so at the length of a page. So it is off from the beginning, and on again afterwards.
+    """
+    if device.type != "cpu" or _onednn_takes_bf16():
+        yield
+        return
+    before = _ONEDNN.enabled
+    _ONEDNN.enabled = False
+    try:
+        yield
+    finally:
+        _ONEDNN.enabled = before
+
+
+@cache
+def _onednn_takes_bf16() -> bool:
+    before, ones = _ONEDNN.enabled, torch.ones(64, 64, dtype=torch.bfloat16)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nn.functional.linear(ones, ones, ones[0])  # a plain product may go another way
+    takes: bool = _ONEDNN.enabled == before
+    _ONEDNN.enabled = before
+    return takes
 
 
 def _parts() -> list[Any]:

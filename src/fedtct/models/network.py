@@ -16,6 +16,7 @@ from torch.nn.parameter import UninitializedParameter
 from fedtct.allocator import keep_freed_memory
 from fedtct.errors import FedtctError
 from fedtct.models.inputs import InputSpec
+from fedtct.precision import bf16_products
 
 Layout = list[list[Any]]  # [name, shape] of every weight
 BATCH_COUNT = "num_batches_tracked"  # BatchNorm's counter, which says nothing about the network
@@ -87,9 +88,13 @@ class Network:
             logits: Tensor = self.module(x)
             return logits
         # Without its cache, because a captured graph must cast the weights anew at every replay.
-        with torch.autocast(self.device.type, self.precision, cache_enabled=False):
+        with self.arithmetic(), torch.autocast(self.device.type, self.precision, cache_enabled=False):
             logits = self.module(x)
         return logits.to(self.parameters.dtype)
+
+    def arithmetic(self) -> contextlib.AbstractContextManager[None]:
+        """What forward passes and their gradients are computed within."""
+        return contextlib.nullcontext() if self.precision is None else bf16_products(self.device)
 
     def prepare(self, x: Tensor) -> Tensor:
         """Raw samples as the module wants them: pixels scaled and normalised, other data as it is."""

@@ -84,7 +84,7 @@ def _on_processor(spec: NetworkSpec, network: Network) -> Network:
 
 def _try_step(network: Network, samples: Tensor, shape: tuple[int, int]) -> None:
     try:
-        with seeded(0, network.device), torch.enable_grad():
+        with seeded(0, network.device), torch.enable_grad(), network.arithmetic():
             given: object = network(samples)
             if isinstance(given, Tensor) and given.requires_grad:
                 given.sum().backward()

@@ -117,7 +117,7 @@ def local_update(network: Network, job: LocalJob) -> Weights:
     if job.correction is not None:
         correction = [network.to_memory(job.correction)[part] for part in free]
     w, gradients = ([flat[part] for part in free] for flat in (network.parameters, network.gradient))
-    with seeded(job.seed, device), torch.enable_grad():
+    with seeded(job.seed, device), torch.enable_grad(), network.arithmetic():
         for epoch in draw_epochs(len(job.y), plan, job.seed):
             sizes = plan.batch_sizes(len(job.y))
             order = epoch.order.to(device).split(sizes)
