@@ -14,11 +14,12 @@ from fedtct.cli.paper import parts
 from fedtct.errors import FedtctError
 from fedtct.paper import runner as module
 from fedtct.paper.figures import FASHION, figures, train
+from fedtct.paper.folder import OutOfTime
 from fedtct.paper.order import by_value
 from fedtct.paper.protocol import SCALES, STAGE1_IS, Retrain, Tangent, Train
 from fedtct.paper.report import draw_panel, page, write_report
 from fedtct.paper.results import Result, Results
-from fedtct.paper.runner import OutOfTime, Runner
+from fedtct.paper.runner import Runner
 from fedtct.paper.tables import TITLES, cells
 from fedtct.report.style import COLOURS
 from fedtct.runs.environment import git_commit

@@ -13,9 +13,10 @@ from fedtct.errors import FedtctError
 from fedtct.history import Row
 from fedtct.paper import runner as module
 from fedtct.paper.figures import FASHION, train
+from fedtct.paper.folder import OutOfTime
 from fedtct.paper.protocol import SCALES, Tangent
 from fedtct.paper.results import Results
-from fedtct.paper.runner import OutOfTime, Runner
+from fedtct.paper.runner import Runner
 from fedtct.runs.folder import METRICS, to_line
 from fedtct.stage2.base import IterativeRegression
 

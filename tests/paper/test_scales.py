@@ -8,8 +8,9 @@ from paper_helpers import let_jump
 
 from fedtct.classifier import MODEL_FILE
 from fedtct.paper.figures import FASHION, train
+from fedtct.paper.folder import KEPT
 from fedtct.paper.protocol import SCALES, Retrain, Tangent
-from fedtct.paper.runner import KEPT, Runner
+from fedtct.paper.runner import Runner
 from fedtct.stage1 import FedAvg, Scaffold
 
 NETWORK = train(FASHION, "classes:2", rates=(0.1, 0.01))

@@ -82,7 +82,8 @@ def run(
     screen = Screen()
     with screen:
         screen.wait("getting ready")
-        from fedtct.paper.runner import OutOfTime, Runner
+        from fedtct.paper.folder import OutOfTime
+        from fedtct.paper.runner import Runner
 
     wanted = _wanted(part, only, bool(imagenet) or scale == "tiny", screen)
     with stoppable(screen, None, shlex.join(["fedtct", *sys.argv[1:]])), screen:

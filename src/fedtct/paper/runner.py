@@ -8,7 +8,6 @@ weights at its round, and all ways of stage 2 share one set of features.
 """
 
 import contextlib
-import json
 import shutil
 import statistics
 import time
@@ -20,11 +19,11 @@ from typing import Any
 from fedtct.classifier import NetworkClassifier
 from fedtct.errors import Diverged, FedtctError
 from fedtct.federation import LocalFederation, pick_device
-from fedtct.files import strict, write_text
-from fedtct.history import Checkpoint, Row
-from fedtct.models import Weights
+from fedtct.files import write_text
 from fedtct.models.pretrained import write_state_dict
+from fedtct.paper.folder import KEPT, OutOfTime, PaperRun, Paused, begun, new_half, resumed
 from fedtct.paper.protocol import HOLDOUT, SCALES, STAGE1_IS, STAGE2_LR, Retrain, Run, Tangent, Train
+from fedtct.paper.record import write_result
 from fedtct.runs.checkpoint import read_checkpoint, write_checkpoint
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import execute, prepare
@@ -36,49 +35,7 @@ from fedtct.tct import TCT
 
 JUDGED_ROUNDS = 5  # the last before a choice, whose mean decides: a single round is noisy
 SHARES = 5  # stage 1's weights are kept at every fifth of its rounds, as figures 5 and 6 show them
-KEPT = "round-{}.safetensors"
 REMEMBERING = ("scaffold", "feddyn")  # methods whose silos remember something, until a run is over
-IN_EVERY_ROW = ("silos", "rated_by", "silo_bytes_down", "silo_bytes_up")  # nobody is missing, all send the same
-
-
-class OutOfTime(Exception):
-    """The time that was given is over; what was done so far is saved."""
-
-
-class _Pause(Exception):
-    """A run has come as far as it is needed for now."""
-
-
-class PaperRun(RunFolder):
-    """A run folder that stops at a round or at a time, and keeps the weights of some rounds."""
-
-    deadline = float("inf")
-    pause_at = -1
-    keep: frozenset[int] = frozenset()
-
-    def save(self, stage: str, checkpoint: Checkpoint) -> None:
-        """Keep what is needed later, and stop when it is time to."""
-        if stage == "stage1" and checkpoint.round in self.keep:
-            # Before the checkpoint: a run that is stopped between the two must come here again.
-            weights = {name: checkpoint.state[name] for name in Weights._fields}
-            path = self.path / KEPT.format(checkpoint.round)
-            write_checkpoint(path, Checkpoint(checkpoint.round, weights, checkpoint.cost), rows=0)
-        pause, late = self._pauses(stage, checkpoint), time.monotonic() > self.deadline
-        super().save(stage, checkpoint)
-        if pause:
-            raise _Pause
-        if late and not checkpoint.finished:
-            raise OutOfTime
-
-    def due(self, stage: str, checkpoint: Checkpoint) -> bool:
-        """What the run stops at is saved."""
-        late = time.monotonic() > self.deadline
-        return late or self._pauses(stage, checkpoint) or super().due(stage, checkpoint)
-
-    def _pauses(self, stage: str, checkpoint: Checkpoint) -> bool:
-        """Not with weights that are not finite: the next round says that they are not."""
-        there = stage == "stage1" and checkpoint.round == self.pause_at
-        return there and bool(checkpoint.state["parameters"].isfinite().all())
 
 
 class Runner:
@@ -174,11 +131,11 @@ class Runner:
         if not begun(folder) and self.scale.name in STAGE1_IS:
             self._take_over(folder, config)
         part = rounds < config.rounds[0]  # what is wanted whole has been rated after its last round, too
-        if begun(folder) and (_same(folder, config).finished or (part and len(read_rows(folder)) >= rounds)):
+        if begun(folder) and (resumed(folder, config).finished or (part and len(read_rows(folder)) >= rounds)):
             return folder
         paper_run = self._open(folder, config)
         paper_run.pause_at = rounds if part else -1
-        with contextlib.suppress(_Pause):
+        with contextlib.suppress(Paused):
             execute(paper_run)
         return folder
 
@@ -194,7 +151,7 @@ class Runner:
         whole = all((shorter / name).is_file() for name in kept) and not (at.finished and config.method in REMEMBERING)
         if not whole or not bool(at.state["parameters"].isfinite().all()):
             return
-        half = _new_half(folder)
+        half = new_half(folder)
         (half / CHECKPOINTS).mkdir(parents=True)
         for name in (METRICS, ENVIRONMENT, *kept):
             shutil.copy(shorter / name, half)
@@ -289,7 +246,7 @@ class Runner:
         more = solver | {"method": "tct", "rounds": (rounds, self.scale.stage2), "p": self.scale.p}
         config = self._config(run.network, lr, **more)
         if not begun(folder):
-            half = _new_half(folder)
+            half = new_half(folder)
             PaperRun.create(half, config).begin("stage1", rounds, rounds)
             source = first or self._folder(run.network, lr)
             if (source / ENVIRONMENT).is_file():  # what stage 1 ran on; what this runs on is added when it is opened
@@ -313,7 +270,7 @@ class Runner:
         return self.state / f"{replace(run, rates=(lr,)).name}-{self.tag}"
 
     def _open(self, folder: Path, config: RunConfig) -> PaperRun:
-        run = _same(folder, config) if begun(folder) else PaperRun.create(folder, config)
+        run = resumed(folder, config) if begun(folder) else PaperRun.create(folder, config)
         run.deadline = self.deadline
         if self.watch:
             run.watcher = self.watch(folder.name, config)
@@ -321,55 +278,4 @@ class Runner:
         return run
 
     def _write(self, run: Run, folder: Path, extra: dict[str, Any]) -> None:
-        done = RunFolder.read(folder)
-        rows, config = list(done.history), asdict(done.config)
-        for name in ("data_dir", "init_weights"):
-            config[name] = Path(config[name]).name if config[name] else ""
-        sittings = [{k: v for k, v in e.items() if k != "command"} for e in done.sittings()]
-        rated, unanswered = rows[-1].test_accuracy, "refused" in extra and "lr_used" not in extra
-        record = {
-            "run": run.name,
-            "scale": self.scale.name,
-            "top1_percent": None if rated is None or unanswered else round(100 * rated, 2),
-            "config": config,
-            "commit": sittings[-1].get("git_commit"),
-            "environment": sittings,
-            "seconds": round(sum(row.seconds for row in rows), 1),
-            **extra,
-            "rows": [_short(row) for row in rows],
-        }
-        self.results.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(strict(record), allow_nan=False, separators=(",", ":"))
-        write_text(self.result(run), text + "\n")
-
-
-def begun(folder: Path) -> bool:
-    """Whether there is a run in a folder to go on with."""
-    return (folder / CONFIG).is_file()
-
-
-def _new_half(folder: Path) -> Path:
-    """Where a folder is made. It gets its name once it is whole: what is stopped half way must be taken for no run."""
-    half = folder.with_name(f"{folder.name}.half")
-    shutil.rmtree(half, ignore_errors=True)
-    return half
-
-
-def _same(folder: Path, config: RunConfig) -> PaperRun:
-    """The run in a folder, which must be the one that is wanted."""
-    run = PaperRun.resume(folder)
-    wanted = {name: value for name, value in asdict(config).items() if name != "init_weights"}  # it may lie elsewhere
-    if other := run.config.differences(wanted):
-        raise FedtctError(f"{folder} is a run with another {' and '.join(other)}: remove it, or give another --state")
-    return run
-
-
-def _short(row: Row) -> dict[str, Any]:
-    """A row with as many digits as mean anything, without what is not there and what is the same in every row."""
-
-    def digits(value: Any) -> Any:
-        if isinstance(value, float):
-            return float(f"{value:.5g}")
-        return [digits(v) for v in value] if isinstance(value, tuple) else value
-
-    return {key: digits(v) for key, v in asdict(row).items() if v not in (None, ()) and key not in IN_EVERY_ROW}
+        write_result(self.result(run), run.name, self.scale.name, RunFolder.read(folder), extra)
