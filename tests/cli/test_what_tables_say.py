@@ -53,10 +53,25 @@ def test_a_regression_shows_its_error_in_its_own_units(parts: Path, capsys: pyte
 
 def test_a_silo_whose_targets_have_no_r2_is_named(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (parts / "silos" / "west.csv").write_text("heat,state,hours\n" + "0.5,ok,1000.5\n" * 30)
-    asked = ["--data", "silos", "--target", "hours", "--ignore", "state", "--method", "fedavg", "--out", "a", *QUICK]
+    asked = ["--data", "silos", "--target", "hours", "--ignore", "state", *QUICK]
     unknown = "west: no R² on held-out targets that are all alike, or one alone; the worst silo is another"
-    assert unknown in out_of(capsys, "run", *asked).splitlines()
+    assert unknown in out_of(capsys, "run", *asked, "--method", "fedavg", "--out", "a").splitlines()
     assert f"{unknown}." in (parts / "a" / "report.html").read_text(encoding="utf-8")
+    assert unknown in out_of(capsys, "compare", *asked, "--methods", "fedavg,tct", "--out", "b").splitlines()
+
+
+def test_a_worst_silo_that_few_samples_make_so_is_told(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def notes(target: str, other: str, share: str) -> list[str]:
+        asked = ["--data", "silos", "--target", target, "--ignore", other, "--holdout", share, *QUICK]
+        told = out_of(capsys, "compare", *asked, "--methods", "fedavg", "--out", f"{target}{share}").splitlines()
+        return [line for line in told if line.startswith("worst silo ")]
+
+    (few,) = notes("state", "hours", "0.1")
+    assert re.fullmatch("worst silo (north|south): rated on 20 held-out samples, each worth 5 points", few)
+    assert f"W{few[1:]}." in (parts / "state0.1" / "report.html").read_text(encoding="utf-8")
+    (few,) = notes("hours", "state", "0.1")
+    assert re.fullmatch("worst silo (north|south): rated on 20 held-out samples", few)
+    assert not notes("state", "hours", "0.25")
 
 
 def test_where_one_class_is_rare_it_says_what_to_look_at(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,7 +108,7 @@ def test_a_silo_of_one_sample_hides_nothing_about_the_others(parts: Path, capsys
         assert [value is None for value in finding["own"]] == [False, False, True]  # in the order of their names
     assert len(found["alone"]["everybody"]) == 3
     page = (parts / "a" / "report.html").read_text()
-    assert page.count(f"{unknown}.") == 3  # with the answer, the silos and the classes
+    assert page.count(f"{unknown}.") == 2  # with the answer and the silos
     told = out_of(capsys, "compare", *asked, "--methods", "fedavg,centralized", "--out", "b").splitlines()
     assert unknown in told
     assert pd.read_csv(parts / "b" / "summary.csv")["balanced_accuracy"].tolist() == [0.5, 0.5]

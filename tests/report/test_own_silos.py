@@ -13,12 +13,13 @@ import pytest
 from fedtct.report.page import answer, dealing, progress, silos
 from fedtct.report.page.blocks import ACCURACY, R2, Chart, Note, Table
 from fedtct.report.page.tasks import arrange
+from fedtct.runs.caveats import hold_nothing_out
 from fedtct.runs.compare import comparison
 from fedtct.runs.config import ELSEWHERE, OWN
 from fedtct.runs.findings import find_all
 from fedtct.runs.folder import RunFolder, to_line
 from fedtct.runs.saved import Saved, write_card
-from fedtct.runs.summary import Summary, hold_nothing_out, silos_told
+from fedtct.runs.summary import Summary, silos_told
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -201,4 +202,4 @@ def test_silos_elsewhere_of_whom_some_hold_nothing_out_are_some_silos(compared: 
         (run.path / "agreement.json").write_text(json.dumps(agreed))
         assert hold_nothing_out(run) == told
         (task,) = arrange([run])
-        assert task.not_rated.startswith("Some silos hold nothing out: ") == bool(told)
+        assert task.caveats.startswith("Some silos hold nothing out: ") == bool(told)

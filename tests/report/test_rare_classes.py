@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedtct.report.page import answer, classes
+from fedtct.report.page import answer, classes, headline
 from fedtct.report.page.blocks import ACCURACY, R2, Chart, Rating, Table
 from fedtct.report.page.tasks import arrange
 from fedtct.runs.compare import Line
@@ -46,7 +46,7 @@ def test_methods_that_tie_are_named_together(rating: Rating, values: list[float]
     results = [
         (replace(method, label=label), replace(line, rating=value)) for label, value in zip("ABC", values, strict=True)
     ]
-    said = answer._headline(results, None, rating)
+    said = headline._headline(results, None, rating)
     assert said.startswith(told)
     assert ("It took" in said) == (len(set(map(rating.text, values[:2]))) == 2)  # whose, if there are several?
 

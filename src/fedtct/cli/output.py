@@ -49,8 +49,9 @@ def print_json(value: Any) -> None:
 def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
     """What a run amounts to."""
     from fedtct.history import rated_on
+    from fedtct.runs.caveats import caveats
     from fedtct.runs.folder import RunFolder
-    from fedtct.runs.summary import CommonClass, hold_nothing_out, kept_round, no_r2, not_rated
+    from fedtct.runs.summary import CommonClass, kept_round
 
     if as_json:
         print_json(summary.as_dict())
@@ -75,8 +76,8 @@ def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
     private = "" if summary.epsilon is None else f"differential privacy of every sample: ε = {summary.epsilon:.3g}\n"
     run = RunFolder.read(summary.folder)
     little = _little_said({(summary.split, summary.method): CommonClass.of([run])})
-    notes = filter(None, (not_rated(hold_nothing_out(run)), no_r2([run]), kept_round(run.history, run.config)))
-    told = "".join(f"{note}\n" for note in notes)
+    kept = kept_round(run.history, run.config)
+    told = "".join(f"{note}\n" for note in [*caveats([run]), *([kept] if kept else [])])
     _print(table, f"{little}{told}{private}everything is in {summary.folder}: look at {page}")
 
 
@@ -98,8 +99,6 @@ def print_choice(choice: Choice, as_json: bool, page: Path) -> None:
 
 def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) -> None:
     """The table of a comparison."""
-    from fedtct.runs.summary import not_rated
-
     if as_json:
         print_json({"folder": str(folder), "table": [line.as_dict() for line in lines]})
         return
@@ -126,8 +125,8 @@ def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) 
             f"{line.seconds:,.1f}",
         )
     little = _little_said({(line.split, line.method): line.common for line in lines})
-    unknown = f"{told}\n" if (told := not_rated(name for line in lines for name in line.hold_nothing_out)) else ""
-    _print(table, f"{little}{unknown}everything is in {folder}, with a folder a run: look at {page}")
+    told = "".join(f"{note}\n" for note in dict.fromkeys(note for line in lines for note in line.caveats))
+    _print(table, f"{little}{told}everything is in {folder}, with a folder a run: look at {page}")
 
 
 def _measure(regression: bool) -> tuple[str, Callable[[float | None], str]]:

@@ -13,10 +13,11 @@ from typing import Any
 from fedtct.errors import FedtctError
 from fedtct.files import replacing, write_json
 from fedtct.history import rated_on
+from fedtct.runs.caveats import caveats
 from fedtct.runs.config import OWN, OWN_DEFAULTS, RunConfig, as_value
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.plan import Plan
-from fedtct.runs.summary import CommonClass, Summary, hold_nothing_out
+from fedtct.runs.summary import CommonClass, Summary
 
 TABLE = "summary.csv"
 
@@ -76,7 +77,7 @@ class Line:
     seconds: float
     rated_on: str  # "test"; "holdout" where there is no test data, "train" if nothing is held out either
     worst_silo_on: str
-    hold_nothing_out: tuple[str, ...]  # silos that held-out samples say nothing about
+    caveats: tuple[str, ...]  # sentences
     regression: bool
 
     @classmethod
@@ -100,7 +101,7 @@ class Line:
             seconds=fmean(run.seconds for run in runs),
             rated_on=counts,
             worst_silo_on=" or ".join(dict.fromkeys(run.worst_silo_on for run in runs)),
-            hold_nothing_out=tuple(dict.fromkeys(name for folder in folders for name in hold_nothing_out(folder))),
+            caveats=tuple(caveats(folders)),
             regression=runs[0].regression,
         )
 

@@ -14,6 +14,7 @@ from fedtct.data.sources import read_inputs, read_samples
 from fedtct.errors import FedtctError, listing
 from fedtct.history import RATED_ON
 from fedtct.importing import import_function, is_function_name
+from fedtct.runs.caveats import caveats
 from fedtct.runs.choose import chosen
 from fedtct.runs.folder import CONFIG, MODEL, RunFolder
 from fedtct.runs.forms import SPLIT
@@ -24,9 +25,6 @@ from fedtct.runs.summary import (
     SiloRatings,
     Summary,
     final_row,
-    hold_nothing_out,
-    no_r2,
-    not_rated,
     silos_told,
 )
 from fedtct.tasks import Regression
@@ -172,6 +170,6 @@ def _silo_table(run: RunFolder, metric: str, show: str) -> list[str]:
     names = names if len(names) == len(silos.values) else [f"silo {k}" for k in range(len(silos.values))]
     told = ["–" if value is None else show.format(value) for value in silos.values]
     lines = ["", f"| silo | {metric} on {SILO_SAMPLES[silos.on]} |", "|---|---|"]
-    note = not_rated(hold_nothing_out(run)) if silos.on == "holdout" else ""
-    unknown = [line for text in (note, no_r2([run])) if text for line in ("", f"Note: {text}.")]
-    return lines + [f"| {name} | {value} |" for name, value in zip(names, told, strict=True)] + unknown
+    lines += [f"| {name} | {value} |" for name, value in zip(names, told, strict=True)]
+    notes = caveats([run]) if silos.on == "holdout" else []
+    return lines + [line for note in notes for line in ("", f"Note: {note}.")]

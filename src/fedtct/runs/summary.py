@@ -1,6 +1,6 @@
 """What a finished run amounts to, in a few numbers."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from itertools import groupby
 from statistics import fmean
@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fedtct.errors import listing
 from fedtct.history import Rated, Row
 from fedtct.privacy import spent_epsilon
 from fedtct.runs.config import RunConfig
@@ -155,38 +154,6 @@ def class_names(run: RunFolder, count: int) -> list[str]:
     split = run.finding(SPLIT)
     names: list[str] = split["class_names"] if split else (run.agreement() or {}).get("task", {}).get("names", [])
     return names if len(names) == count else [str(label) for label in range(count)]
-
-
-def hold_nothing_out(run: RunFolder) -> list[str]:
-    """The silos that hold nothing out where others do: what is rated on held-out samples says nothing about them."""
-    agreed, split = run.agreement() or {}, run.finding(SPLIT)
-    if agreed.get("held_out") or not agreed.get("some_held_out"):
-        return []
-    all_samples = {silo["name"]: sum(silo["counts"]) for silo in split["silos"]} if split else {}
-    names = [name for name, learnt in agreed["silos"].items() if all_samples.get(name) == learnt]
-    return names or ["some silos"]  # those elsewhere do not tell how many they hold out
-
-
-def not_rated(silos: Iterable[str]) -> str:
-    """A sentence about silos that hold nothing out; empty if there are none."""
-    names = list(dict.fromkeys(silos))
-    if not names:
-        return ""
-    holds, whom = ("holds", "it") if len(names) == 1 and names != ["some silos"] else ("hold", "them")
-    return f"{listing(names)} {holds} nothing out: what is rated on held-out samples says nothing about {whom}"
-
-
-def no_r2(runs: Iterable[RunFolder]) -> str:
-    """A sentence about silos whose held-out targets have no R², as those have that are all alike; empty without any."""
-    names: dict[str, None] = {}
-    for run in runs:
-        agreed, found = run.agreement(), run.finding(SILOS)
-        if agreed and found and Summary.of(run).regression:
-            rated = zip(agreed["silos"], found["own"], strict=False)
-            names |= dict.fromkeys(name for name, r2 in rated if r2 is None and name not in hold_nothing_out(run))
-    if not names:
-        return ""
-    return f"{listing(names)}: no R² on held-out targets that are all alike, or one alone; the worst silo is another"
 
 
 def silos_told(run: RunFolder) -> str:

@@ -52,7 +52,6 @@ def section(task: Task) -> Section | None:
         height=rows_height(classes, len(task.methods)),
     )
     where = "the test set" if tested else "what silos hold out"
-    unknown = "" if tested else task.not_rated
     total = {label: _total(tables) for label, (_, tables) in of_method.items()}
     right = {label: sum(table[c][c] for c in range(classes)) for label, table in total.items()}
     best_first = sorted(total, key=lambda label: -right[label] / len(of_method[label][1]))  # some have more seeds
@@ -60,7 +59,7 @@ def section(task: Task) -> Section | None:
     (chart, *more) = taken.values()
     seeds = max(len(tables) for _, tables in of_method.values())
     summed = " The first chart shows means over seeds, the second the samples of all seeds together."
-    intro = f"On {where}.{summed if seeds > 1 else ''} {unknown}".strip()
+    intro = f"On {where}.{summed if seeds > 1 else ''}"
     return Section("Class by class", [recognised, Choice(taken) if more else chart], intro=intro)
 
 

@@ -67,7 +67,7 @@ def section(task: Task) -> Section:
     own = " or ".join(SILO_SAMPLES[kind] for kind in kinds)
     everybody = "the whole test set" if tested else "what all silos hold out"
     intro = f"{_training(everything)} “Such as its own” is {own}; “everybody’s” is {everybody}."
-    more = [task.not_rated if "holdout" in kinds else "", _away(task)]
+    more = [task.caveats if "holdout" in kinds else "", _away(task)]
     intro = " ".join([intro, *filter(None, more)])
     return Section("Who gains, who loses", blocks, intro=intro)
 

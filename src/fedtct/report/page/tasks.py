@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from fedtct.errors import FedtctError
+from fedtct.runs.caveats import caveats
 from fedtct.runs.config import RunConfig, method_name
 from fedtct.runs.findings import OF_THE_METHOD
 from fedtct.runs.folder import CONFIG, RunFolder
 from fedtct.runs.forms import SPLIT
 from fedtct.runs.plan import PLAN, Plan
-from fedtct.runs.summary import hold_nothing_out, no_r2, not_rated, silos_told
+from fedtct.runs.summary import silos_told
 
 OF_THE_TRAINING = ("model", "batch_size", "lr", "weight_decay", "trainable", "augment", "init_weights")
 NO_DIFFERENCE = ("seed", "device", "data_dir")
@@ -62,13 +63,11 @@ class Task:
         return called(names, count)
 
     @property
-    def not_rated(self) -> str:
-        """A sentence about silos that held-out samples say nothing about; empty where all hold some out, or none do."""
-        runs = [run for method in self.methods for run in method.runs]
-        told = [not_rated(name for run in runs for name in hold_nothing_out(run)), no_r2(runs)]
-        return " ".join(
-            f"{text[0].upper()}{text[1:]}." if text.startswith("some silos") else f"{text}." for text in told if text
-        )
+    def caveats(self) -> str:
+        """Sentences about silos that held-out samples say little or nothing about; empty where there are none."""
+        told = caveats([run for method in self.methods for run in method.runs])
+        ours = ("some silos", "worst silo")  # a silo's name is left as it is
+        return " ".join(f"{text[0].upper()}{text[1:]}." if text.startswith(ours) else f"{text}." for text in told)
 
     def findings(self, name: str) -> Iterable[tuple[Method, RunFolder, Any]]:
         """What was found out about each run, where it was."""

@@ -1,0 +1,103 @@
+"""The answer in sentences: who is best, by how much, what it took, and whether accuracy says anything."""
+
+from collections.abc import Mapping, Sequence
+
+from fedtct.report.page.blocks import Rating
+from fedtct.report.page.chosen import choices_in
+from fedtct.report.page.tasks import Method, Task, by_value, differences, listed
+from fedtct.runs.compare import Line
+from fedtct.runs.summary import CommonClass
+
+CENTRALIZED = "centralized"  # the bound: data in one place
+Result = tuple[Method, Line]
+
+
+def introduction(
+    task: Task, results: Sequence[Result], bound: float | None, common: Mapping[str, CommonClass], rating: Rating
+) -> str:
+    """What stands above the table of ``results``, the best of which comes first."""
+    choices = choices_in(task)
+    if len(choices) == 1 and choices[0].whole(task):  # the others lost, whatever they reach on test data
+        results = [(method, line) for method, line in results if method is choices[0].best]
+    told = [choice.told(rating) for choice in choices]
+    parts = [_not_shown(results, common), _headline(results, bound, rating), *told]
+    return " ".join(part for part in [*parts, _little_said(results, common, rating)] if part)
+
+
+def _headline(results: Sequence[Result], bound: float | None, rating: Rating) -> str:
+    federated = [(method, line) for method, line in results if line.method != CENTRALIZED]
+    rated = [(method, line) for method, line in federated if method.over and line.rating is not None]
+    if not rated:
+        return ""
+    best = rated[0][1]
+    assert best.rating is not None
+    if any(line.common for _, line in rated):
+        return _where_accuracy_says_little(rated, rating)
+    tied = [method.label for method, line in rated if rating.text(line.rating) == rating.text(best.rating)]
+    reach = {1: "reaches", 2: "both reach"}.get(len(tied), "all reach")
+    text = f"{listed(tied)} {reach} {_of(rating, best.rating)}"
+    if best.rated_on == "train":
+        text += " on the data that silos train on, not on new samples"
+    if len(rated) > 1:
+        finished = "" if all(method.over for method, _ in federated) else " that are finished"
+        here = f"the federated methods here{finished}"
+        text += f": by this, {here} are equally good" if len(tied) == len(rated) else f", the best of {here}"
+        differing = differences([method for method, _ in rated])
+        text += f", though they differ in {listed([*differing])}" if differing else ""
+    if bound is not None:
+        text += f"; that is {_apart(best.rating - bound, rating)} training on all data in one place"
+    return f"{text}." if len(tied) > 1 else f"{text}. {_took(best, rating)}."
+
+
+def _apart(gap: float, rating: Rating) -> str:
+    size = rating.plain(abs(gap))
+    if float(size) == 0:
+        return "on a par with"
+    return f"{size}{' points' if rating.sign else ''} {'above' if gap > 0 else 'below'}"
+
+
+def _where_accuracy_says_little(rated: Sequence[Result], rating: Rating) -> str:
+    """Accuracies of the methods, and nothing about who is good, or as good as whom."""
+    if len(rated) == 1:
+        method, line = rated[0]
+        return f"{method.label} reaches {rating.text(line.rating)}. {_took(line, rating)}."
+    values = by_value((rating.text(line.rating), method) for method, line in rated)
+    return f"Accuracy is {listed([f'{value} for {listed(labels)}' for value, labels in values.items()])}."
+
+
+def _not_shown(results: Sequence[Result], common: Mapping[str, CommonClass]) -> str:
+    """Who has not been shown to find any class but the common one; empty where accuracy says enough."""
+    shown = [method.label for method, line in results if method.label in common and line.method != CENTRALIZED]
+    blind = [label for label in shown if not common[label].others_found]
+    if not blind:
+        return ""
+    name = common[blind[0]].name
+    if len(blind) == len(shown) > 1:
+        return f"None of the federated methods here has been shown to find any class but “{name}”."
+    have = "has" if len(blind) == 1 else "have"
+    return f"{listed(blind)} {have} not been shown to find any class but “{name}”."
+
+
+def _took(best: Line, rating: Rating) -> str:
+    text = f"It took {best.rounds} rounds and {best.megabytes:,.1f} MB for each silo"
+    if best.worst_silo is None:
+        return text
+    return f"{text}; on what its worst silo has, it reaches {_of(rating, best.worst_silo)}"
+
+
+def _little_said(results: Sequence[Result], common: Mapping[str, CommonClass], rating: Rating) -> str:
+    """What to look at where one class is so common that accuracy says little; empty where none is."""
+    shown = [method for method, line in results if method.label in common and line.method != CENTRALIZED]
+    if not shown:
+        return ""
+    named = common[shown[0].label]
+    if named.balanced is None:
+        return f"All samples that this is rated on are “{named.name}”: it says nothing about other classes."
+    values = by_value((rating.text(common[method.label].balanced), method) for method in shown)
+    balanced = listed([f"{value} for {listed(labels)}" for value, labels in values.items()])
+    always = f"Always “{named.name}” would have {rating.text(named.share)}: accuracy says little here."
+    return f"{always} Balanced accuracy, the mean over classes, is {balanced}."
+
+
+def _of(rating: Rating, value: float) -> str:
+    return rating.text(value) if rating.sign else f"an {rating.name} of {rating.text(value)}"

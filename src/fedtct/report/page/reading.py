@@ -1,0 +1,60 @@
+"""Below the answer's table: how to read it, and why its rows may not be comparable."""
+
+from fedtct.history import rated_on
+from fedtct.report.page.blocks import Rating
+from fedtct.report.page.headline import CENTRALIZED
+from fedtct.report.page.tasks import Task, differences, listed
+from fedtct.runs.config import ELSEWHERE
+from fedtct.runs.folder import RunFolder
+from fedtct.runs.summary import SILO_SAMPLES, SiloRatings, Summary, final_row, silos_told
+
+
+def reading(task: Task, rating: Rating) -> str:
+    """How to read the table, and what it does not tell."""
+    runs = [run for method in task.methods for run in method.counted]
+    rated = [run for method in task.methods if method.over for run in method.counted] or runs
+    whose = " or ".join(dict.fromkeys(SILO_SAMPLES[SiloRatings.of(run).on] for run in rated))
+    places = {"test": "the test set", "holdout": "what silos hold out", "train": "the data that silos train on"}
+    where = places.get(rated_on([row for run in runs for row in run.history]) or "", "nothing")
+    over = ", mean ± standard deviation over seeds" if any(len(method.counted) > 1 for method in task.methods) else ""
+    parts = [f"{rating.name[0].upper()}{rating.name[1:]} is on {where}{over}. A silo’s is on {whose}."]
+    parts += [task.caveats] if task.caveats else []
+    if any(run.config.patience for run in runs):
+        parts.append("Where patience ended a run, its model is the best round’s on held-out samples, and curves go on.")
+    if task.regression:
+        units = task.methods[0].config.target or "what is learnt"
+        parts.append("R² is 1 where every prediction is right, and 0 for always saying the mean.")
+        parts.append(f"RMSE is the root of the mean squared error, in the units of {units}.")
+    stages = max(Summary.of(run).rounds.count("+") for run in runs)
+    if stages:
+        shared = ", of sharing the features’ statistics," if stages > 1 else ""
+        parts.append(f"Rounds are those of stage 1{shared} and of stage 2.")
+    promises = dict.fromkeys(promise for method in task.methods if (promise := method.config.promise()))
+    parts += [f"{promise[0].upper()}{promise[1:]}." for promise in promises]
+    methods = dict.fromkeys(method.config.method for method in task.methods)
+    elsewhere = any(run.config.data == ELSEWHERE for run in runs)  # nobody can pool that
+    if CENTRALIZED not in methods and not elsewhere:
+        comparison = f"fedtct compare --methods {','.join([CENTRALIZED, *methods])} with the same settings"
+        parts.append(f"How far this is from centralized training, {comparison} would tell.")
+    return " ".join(parts)
+
+
+def caveats(task: Task) -> str:
+    """Why rows are not quite comparable; empty if they are."""
+    settings = [
+        f"{name}: " + ", ".join(f"{value} for {listed(labels)}" for value, labels in values.items())
+        for name, values in differences(task.methods).items()
+    ]
+    parts = [f"The methods also differ in {'; in '.join(settings)}."] if settings else []
+    runs = [run for method in task.methods for run in method.runs]
+    parts += [f"{run.path.name} had {told}." for run in runs if (told := silos_told(run)) not in task.title]
+    return " ".join(parts + [f"{run.path.name} {what}" for run in runs if (what := _unusual(run))])
+
+
+def _unusual(run: RunFolder) -> str:
+    """What keeps a run from counting as others do; empty for most."""
+    if run.failure:
+        return f"has no model: {run.failure}"
+    if final_row(run.history, run.config).diverged:
+        return "diverged: its scores are no numbers. Give it a smaller lr."
+    return "" if run.finished else f"is not finished, and does not count yet: {run.go_on} goes on with it."

@@ -1,0 +1,69 @@
+"""What ratings do not tell: of silos that hold nothing out, or little, and of targets that are all alike."""
+
+from collections.abc import Iterable, Sequence
+from operator import itemgetter
+
+from fedtct.errors import listing
+from fedtct.runs.folder import RunFolder
+from fedtct.runs.forms import SILOS, SPLIT
+from fedtct.runs.summary import SiloRatings, Summary, final_row
+
+FEW = 50  # held-out samples: with fewer, each is worth more than 2 points of a silo's accuracy
+
+
+def caveats(runs: Sequence[RunFolder]) -> list[str]:
+    """Sentences to read beside the ratings of runs, without their full stops; most runs need none."""
+    found = [_not_rated(runs), _no_r2(runs), *(_rough(run) for run in runs)]
+    return [text for text in dict.fromkeys(found) if text]
+
+
+def hold_nothing_out(run: RunFolder) -> list[str]:
+    """The silos that hold nothing out where others do: what is rated on held-out samples says nothing about them."""
+    agreed = run.agreement() or {}
+    if agreed.get("held_out") or not agreed.get("some_held_out"):
+        return []
+    names = [name for name, count in _held_out(run).items() if not count]
+    return names or ["some silos"]  # those elsewhere do not tell how many they hold out
+
+
+def _held_out(run: RunFolder) -> dict[str, int]:
+    """How many samples each silo holds out, where that is known."""
+    agreed, split = run.agreement(), run.finding(SPLIT)
+    if not agreed or not split:
+        return {}
+    everything = {silo["name"]: sum(silo["counts"]) for silo in split["silos"]}
+    return {name: everything[name] - learnt for name, learnt in agreed["silos"].items() if name in everything}
+
+
+def _not_rated(runs: Iterable[RunFolder]) -> str:
+    names = list(dict.fromkeys(name for run in runs for name in hold_nothing_out(run)))
+    if not names:
+        return ""
+    holds, whom = ("holds", "it") if len(names) == 1 and names != ["some silos"] else ("hold", "them")
+    return f"{listing(names)} {holds} nothing out: what is rated on held-out samples says nothing about {whom}"
+
+
+def _no_r2(runs: Iterable[RunFolder]) -> str:
+    names: dict[str, None] = {}
+    for run in runs:
+        agreed, found = run.agreement(), run.finding(SILOS)
+        if agreed and found and Summary.of(run).regression:
+            rated = zip(agreed["silos"], found["own"], strict=False)
+            names |= dict.fromkeys(name for name, r2 in rated if r2 is None and name not in hold_nothing_out(run))
+    if not names:
+        return ""
+    return f"{listing(names)}: no R² on held-out targets that are all alike, or one alone; the worst silo is another"
+
+
+def _rough(run: RunFolder) -> str:
+    """A sentence about a worst silo that may be it by chance."""
+    ratings, held_out = SiloRatings.of(run), _held_out(run)
+    last = final_row(run.history, run.config)
+    if ratings.on != "holdout" or len(held_out) != len(ratings.values) or last.diverged or run.failure:
+        return ""
+    rated = zip(held_out.items(), ratings.values, strict=True)
+    name, count = max((own for own, value in rated if value == ratings.worst), key=itemgetter(1), default=("", FEW))
+    if not 0 < count < FEW:
+        return ""
+    worth = "" if last.regression else f", each worth {100 / count:.2g} points"
+    return f"worst silo {name}: rated on {count} held-out sample{'s' if count > 1 else ''}{worth}"
