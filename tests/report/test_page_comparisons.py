@@ -233,3 +233,19 @@ def test_more_seeds_do_not_make_a_method_the_best_at_classes(compared: Path) -> 
         choice = shown.blocks[1]
         assert isinstance(choice, Choice)
         assert list(choice.options) == [label for label in table_of(task)[1]]
+
+
+def test_accuracies_come_with_their_number_of_samples_and_what_that_leaves_to_chance(
+    compared: Path, run_with: RunWith
+) -> None:
+    run = run_with(compared / FEDAVG, "fedavg")
+    table = (run.finding("classes") or {})["confusion"]
+    samples = sum(map(sum, table))
+    right = sum(row[label] for label, row in enumerate(table)) / samples
+    error = 100 * (right * (1 - right) / samples) ** 0.5
+    told = f" is on the test set, {samples} samples (standard error of one model: {error:.1f} points)."
+    (task,) = arrange([run])
+    assert told in notes_of(task)
+    (run.path / "findings" / "classes.json").unlink()
+    (task,) = arrange([RunFolder.read(run.path)])
+    assert " is on the test set. " in notes_of(task)

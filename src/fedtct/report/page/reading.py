@@ -1,11 +1,15 @@
 """Below the answer's table: how to read it, and why its rows may not be comparable."""
 
+import math
+from collections.abc import Sequence
+
 from fedtct.history import rated_on
 from fedtct.report.page.blocks import Rating
 from fedtct.report.page.headline import CENTRALIZED
 from fedtct.report.page.tasks import Task, differences, listed
 from fedtct.runs.config import ELSEWHERE
 from fedtct.runs.folder import RunFolder
+from fedtct.runs.forms import CLASSES
 from fedtct.runs.summary import SILO_SAMPLES, SiloRatings, Summary, final_row, silos_told
 
 
@@ -17,7 +21,8 @@ def reading(task: Task, rating: Rating) -> str:
     places = {"test": "the test set", "holdout": "what silos hold out", "train": "the data that silos train on"}
     where = places.get(rated_on([row for run in runs for row in run.history]) or "", "nothing")
     over = ", mean ± standard deviation over seeds" if any(len(method.counted) > 1 for method in task.methods) else ""
-    parts = [f"{rating.name[0].upper()}{rating.name[1:]} is on {where}{over}. A silo’s is on {whose}."]
+    by_chance = "" if task.regression else _by_chance(rated, rating)
+    parts = [f"{rating.name[0].upper()}{rating.name[1:]} is on {where}{by_chance}{over}. A silo’s is on {whose}."]
     parts += [task.caveats] if task.caveats else []
     if any(run.config.patience for run in runs):
         parts.append("Where patience ended a run, its model is the best round’s on held-out samples, and curves go on.")
@@ -37,6 +42,21 @@ def reading(task: Task, rating: Rating) -> str:
         comparison = f"fedtct compare --methods {','.join([CENTRALIZED, *methods])} with the same settings"
         parts.append(f"How far this is from centralized training, {comparison} would tell.")
     return " ".join(parts)
+
+
+def _by_chance(runs: Sequence[RunFolder], rating: Rating) -> str:
+    """How many samples accuracies are on, and how far off they may be for that alone; empty if nobody looked."""
+    errors = []
+    for run in runs:
+        found = run.finding(CLASSES)
+        table = found["confusion"] if found else []
+        if samples := sum(map(sum, table)):
+            share = sum(row[label] for label, row in enumerate(table)) / samples
+            errors.append((samples, math.sqrt(share * (1 - share) / samples)))
+    if not errors:
+        return ""
+    fewest, largest = min(samples for samples, _ in errors), max(error for _, error in errors)
+    return f", {fewest:,} samples (standard error of one model: {rating.plain(largest)} points)"
 
 
 def caveats(task: Task) -> str:
