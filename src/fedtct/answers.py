@@ -1,7 +1,6 @@
 """What silos tell about what is to be learnt, and what follows for all: names of classes, labels or numbers."""
 
 import json
-import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedtct.data.numbers import Numbers, warn_of_units
 from fedtct.data.samples import MANY_WHOLE
 from fedtct.data.table_agreement import MANY_TEXTS, TOLD_EACH
 from fedtct.data.texts import spelt_alike
@@ -43,7 +43,7 @@ def agree_on_answers(silos: Mapping[str, Description], num_classes: int | None) 
     """The task that all silos share, and how many outputs it takes."""
     told = list(silos.values())
     if told[0]["answers"] == NUMBERS:
-        return _agree_on_numbers(told), 1
+        return _agree_on_numbers(silos), 1
     if told[0]["answers"] == NAMES:
         classes = [(json.loads(silo[NAMES]), json.loads(silo.get(HELD_NAMES, "[]"))) for silo in told]
         names = sorted_names({name for own, _ in classes for name in own})
@@ -146,13 +146,13 @@ def _count_classes(told: Sequence[Description]) -> int:
     return largest + 1
 
 
-def _agree_on_numbers(told: Sequence[Description]) -> Regression:
-    n = sum(silo["n"] for silo in told)
-    mean = sum(silo["n"] * silo["answer_mean"] for silo in told) / n
-    m2 = sum(silo["answer_m2"] + silo["n"] * (silo["answer_mean"] - mean) ** 2 for silo in told)
-    if m2 <= n * (1e-12 * mean) ** 2:
-        raise FedtctError(f"the target is {mean:g} for every sample: there is nothing to learn")
-    return Regression(mean, math.sqrt(m2 / n))
+def _agree_on_numbers(silos: Mapping[str, Description]) -> Regression:
+    told = {name: Numbers(silo["n"], silo["answer_mean"], silo["answer_m2"]) for name, silo in silos.items()}
+    every = Numbers.merge([*told.values()])
+    if every.std <= 1e-12 * abs(every.mean):
+        raise FedtctError(f"the target is {every.mean:g} for every sample: there is nothing to learn")
+    warn_of_units("the target", told)
+    return Regression(every.mean, every.std)
 
 
 def warn_of_idle_outputs(outputs: int, told: Sequence[Description]) -> None:

@@ -334,3 +334,16 @@ def test_a_silo_whose_arrays_may_be_in_other_units_is_told_of(factor, odd, recwa
     FedAvg("mlp", rounds=0).fit([(x, [0, 1] * 10) for x in signals])
     told = [str(w.message) for w in recwarn if "same units" in str(w.message)]
     assert ["in silo 2 and" in text for text in told] == [True] * odd
+
+
+@pytest.mark.parametrize(
+    ("factor", "shift", "odd"), [(1000.0, 0, True), (1.8, 320, True), (3.0, 0, False), (1, 20, False)]
+)
+def test_a_silo_whose_targets_may_be_in_other_units_is_told_of(factor, shift, odd, recwarn):
+    draws = torch.Generator().manual_seed(0)
+    x = [torch.randn(30, 3, generator=draws) for _ in range(4)]
+    y = [10 * part[:, 0] + 37 for part in x]
+    y[1] = factor * y[1] + shift
+    FedAvg("mlp", rounds=0).fit(list(zip(x, y, strict=True)))
+    told = [str(w.message) for w in recwarn if "same units" in str(w.message)]
+    assert [text.startswith("the target is") and "on average in silo 1" in text for text in told] == [True] * odd

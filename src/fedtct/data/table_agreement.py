@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from fedtct.data.numbers import warn_of_units
 from fedtct.data.tables import NUMBER, TEXT, TO_IGNORE, Column, Facts, TableCode, odd_ones
 from fedtct.data.texts import spelt_alike
 from fedtct.errors import FedtctError, listing, quoted
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 MANY_TEXTS = 20  # different ones, in more than half of the rows: they may be names or numbers of people
 TOLD_EACH = "whoever asks the silos, every other silo and whoever gets the model is told each of them"
-ENOUGH = 20  # values of a column, to say how it is distributed
-FAR_MEANS, FAR_SPREADS = 4, 30  # in standard deviations; times
 
 
 def describe_table(table: pd.DataFrame, whose: str) -> list[dict[str, Any]]:
@@ -69,7 +68,8 @@ def agree_on_table(told: Mapping[str, list[dict[str, Any]]]) -> TableCode:
         )
     _warn_of_still([facts.name for facts in merged if not facts.varies])
     _warn_of_spellings(merged)
-    _warn_of_units(silos)
+    for name in names:
+        warn_of_units(f"column '{name}'", {silo: columns[name].numbers for silo, columns in silos.items()})
     columns = tuple(Column.of(facts.checked("all silos together")) for facts in merged)
     return TableCode(columns, in_order=len(orders) == 1)
 
@@ -124,36 +124,3 @@ def _warn_of_spellings(columns: Sequence[Facts]) -> None:
                 "are one",
                 stacklevel=2,
             )
-
-
-def _warn_of_units(silos: Mapping[str, Mapping[str, Facts]]) -> None:
-    """Say that a silo's numbers are far from every other's, as degrees of Fahrenheit are from those of Celsius.
-
-    Silos with a few numbers, or always the same, say nothing about it; but half of the others must.
-    """
-    told = set()
-    for silo, columns in silos.items():
-        for name, own in columns.items():
-            others = [facts[name] for other, facts in silos.items() if other != silo]
-            apart = [facts for facts in others if _tell_units(own, facts)]
-            if not apart or 2 * len(apart) < len(others) or name in told:
-                continue
-            if all(_far_apart(own, facts) for facts in apart):
-                told.add(name)  # of two silos each is far from the other
-                rest = Facts.merge(apart)
-                warnings.warn(
-                    f"column '{name}' is {own.mean:.4g} on average in {silo} (standard deviation {own.std:.2g}), and "
-                    f"{rest.mean:.4g} ({rest.std:.2g}) in the others: is it in the same units?",
-                    stacklevel=2,
-                )
-
-
-def _tell_units(one: Facts, other: Facts) -> bool:
-    """Whether two columns of numbers can be compared at all."""
-    return min(one.present, other.present) >= ENOUGH and bool(one.std and other.std)
-
-
-def _far_apart(one: Facts, other: Facts) -> bool:
-    """Whether two columns of numbers hardly overlap, or one varies far more."""
-    narrow, wide = sorted((one.std, other.std))
-    return abs(one.mean - other.mean) > FAR_MEANS * wide or wide > FAR_SPREADS * narrow

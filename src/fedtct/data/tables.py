@@ -7,7 +7,6 @@ is a column for each category, a missing value counts as the mean and has a colu
 
 from __future__ import annotations
 
-import math
 import re
 import warnings
 from collections import Counter
@@ -24,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedtct.data.numbers import Numbers
 from fedtct.data.texts import all_composed, composed
 from fedtct.errors import FedtctError, listing, quoted
 
@@ -174,23 +174,22 @@ class Facts:
 
     @classmethod
     def merge(cls, parts: Sequence[Facts]) -> Facts:
-        """The facts of all rows together (Chan's formula for the squared deviations)."""
-        present = sum(part.present for part in parts)
-        mean = sum(part.present * part.mean for part in parts) / max(1, present)
+        """The facts of all rows together."""
+        numbers = Numbers.merge([part.numbers for part in parts])
         return cls(
             parts[0].name,
             next((part.kind for part in parts if part.kind != EMPTY), EMPTY),
-            present,
+            numbers.n,
             sum(part.missing for part in parts),
-            mean,
-            sum(part.m2 + part.present * (part.mean - mean) ** 2 for part in parts),
+            numbers.mean,
+            numbers.m2,
             tuple(sorted({category for part in parts for category in part.categories})),
         )
 
     @property
-    def std(self) -> float:
-        """The standard deviation of numbers."""
-        return math.sqrt(self.m2 / max(1, self.present))
+    def numbers(self) -> Numbers:
+        """How its numbers are distributed."""
+        return Numbers(self.present, self.mean, self.m2)
 
     @property
     def varies(self) -> bool:
@@ -223,8 +222,9 @@ class Column:
         """The code of a column with these facts."""
         if facts.kind == TEXT:
             return cls(facts.name, categories=facts.categories, missing=facts.missing > 0)
-        constant = facts.std <= 1e-12 * abs(facts.mean)
-        return cls(facts.name, facts.mean, 0.0 if constant else 1 / facts.std, missing=facts.missing > 0)
+        std = facts.numbers.std
+        constant = std <= 1e-12 * abs(facts.mean)
+        return cls(facts.name, facts.mean, 0.0 if constant else 1 / std, missing=facts.missing > 0)
 
     @property
     def width(self) -> int:

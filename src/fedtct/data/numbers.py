@@ -1,0 +1,58 @@
+"""How a silo's numbers are distributed, those of all silos together, and whether one silo's are in other units."""
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+ENOUGH = 20  # numbers, to say how they are distributed
+FAR_MEANS, FAR_SPREADS = 4, 30  # in standard deviations; times
+
+
+class Numbers(NamedTuple):
+    """What is told of them."""
+
+    n: int
+    mean: float
+    m2: float  # sum of squared deviations
+
+    @property
+    def std(self) -> float:
+        """The standard deviation."""
+        return math.sqrt(self.m2 / max(1, self.n))
+
+    @classmethod
+    def merge(cls, parts: Sequence["Numbers"]) -> "Numbers":
+        """All together (Chan's formula for the squared deviations)."""
+        n = sum(part.n for part in parts)
+        mean = sum(part.n * part.mean for part in parts) / max(1, n)
+        return cls(n, mean, sum(part.m2 + part.n * (part.mean - mean) ** 2 for part in parts))
+
+
+def warn_of_units(what: str, silos: Mapping[str, Numbers]) -> None:
+    """Say that a silo's numbers are far from every other's, as degrees of Fahrenheit are from those of Celsius.
+
+    Silos with a few numbers, or always the same, say nothing about it; but half of the others must.
+    """
+    for silo, own in silos.items():
+        others = [numbers for other, numbers in silos.items() if other != silo]
+        telling = [numbers for numbers in others if _tell_units(own, numbers)]
+        if telling and 2 * len(telling) >= len(others) and all(_far_apart(own, numbers) for numbers in telling):
+            rest = Numbers.merge(telling)
+            warnings.warn(
+                f"{what} is {own.mean:.4g} on average in {silo} (standard deviation {own.std:.2g}), and "
+                f"{rest.mean:.4g} ({rest.std:.2g}) in the others: is it in the same units?",
+                stacklevel=2,
+            )
+            return  # of two silos each is far from the other
+
+
+def _tell_units(one: Numbers, other: Numbers) -> bool:
+    """Whether the two can be compared at all."""
+    return min(one.n, other.n) >= ENOUGH and bool(one.std and other.std)
+
+
+def _far_apart(one: Numbers, other: Numbers) -> bool:
+    """Whether the two hardly overlap, or one varies far more."""
+    narrow, wide = sorted((one.std, other.std))
+    return abs(one.mean - other.mean) > FAR_MEANS * wide or wide > FAR_SPREADS * narrow
