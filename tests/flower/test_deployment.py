@@ -106,7 +106,7 @@ def assert_same_model(deployment, app: Path, out: Path, settings: dict[str, obje
         torch.testing.assert_close(there._tensors()[name], tensor, rtol=1e-5, atol=1e-5)
     answered = [json.loads(line) for line in (out / "silos.jsonl").read_text().splitlines()]
     assert all(set(line["bytes_up"]) == {"s0", "s1", "s2", "s3"} and not line["missing"] for line in answered)
-    assert not list(deployment.folder.glob("s*/cache/fedtct-runs/*"))
+    assert not list(deployment.folder.glob("s*/cache/fedtct-runs/*/*"))
 
 
 @four
@@ -279,7 +279,7 @@ def test_a_silo_with_data_of_another_shape_is_named_at_the_server(deployment, tm
         file.write_text(before)
     reason = (
         "samples have shape (1, 8, 8) in s0, s1, s2 and (1, 8, 7) in s3: they must be alike; for folders of images set "
-        "image_size"
+        "image_size (--image-size in a command)"
     )
     assert said[-1] == f"fedtct: stopped: {reason}"
     assert said[:-1] == ["fedtct: warning: labels go up to 9, but no silo has 7, 8: it cannot be learnt"]

@@ -55,6 +55,10 @@ CHANGES = {
         lambda content: arrays(content).update({"sum": array([1, 2])}),
         "its sums of pixels are not one for each channel",
     ),
+    "more classes than samples": (
+        lambda content: arrays(content).update({"labels": array([*range(10**6)])}),
+        "it tells of 1,000,000 classes, more than it has samples",
+    ),
     "no samples": (lambda content: config(content).update({"n": 0}), "its 'n' is 0, no number of samples"),
     "half a sample": (lambda content: config(content).update({"held": 0.5}), "its 'held' is 0.5, no number of samples"),
 }

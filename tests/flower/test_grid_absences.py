@@ -35,6 +35,24 @@ def test_a_silo_that_is_gone_is_left_out_weighted_rightly_and_recorded(grid):
     assert [note["missing"] for note in notes if note["question"] == "train"] == [{"s2": "no answer within 0.2 s"}] * 2
 
 
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_silo_whose_rows_come_in_another_order_builds_its_features_anew(grid, rounds):
+    """As after an export that sorts them: features of one row must not meet what is to be learnt of another."""
+    said, seat = [], grid.seats[101]
+    x, y = parts()[1]
+
+    def sort(message):
+        if grid.asked[-1] == (101, "regress") and grid.asked.count((101, "regress")) == rounds:
+            grid.seats[101] = replace(seat, load=lambda: fedtct.Silo(x.flip(0), y.flip(0)), say=said.append)
+
+    grid.before = sort
+    method = replace(TCT, stage2=replace(TCT.stage2, rounds=150))
+    found = method.fit(over(grid)).model.linear.w
+    assert any("data" in text for text in said)
+    expected = method.fit(local(parts())).model.linear.w
+    assert float((found - expected).norm() / expected.norm()) < 0.02
+
+
 def test_below_min_silos_the_run_waits_and_then_stops(grid):
     grid.before = lambda message: grid.gone.add(101) if len(grid.asked) > 4 else None  # after "describe"
     start = time.monotonic()

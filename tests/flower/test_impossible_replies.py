@@ -39,9 +39,10 @@ class Recorder(fedtct.LocalFederation):
     def flaw(self, question, change=None, place=0):
         """What is found in a reply, honest but for what is changed in it."""
         asked, replies = self.exchanges[question]
-        reply, samples = replies[place] | (change or {}), len(self.silos[place])
+        reply, silo = replies[place] | (change or {}), self.silos[place]
         features = min(asked["p"], feature_count(self.spec)) if "p" in asked else 0
-        return flaw(question, asked, reply, self.spec.num_classes, features, samples)
+        told = {"samples": len(silo), "held_out": len(silo.held_y)}
+        return flaw(question, asked, reply, self.spec.num_classes, features, **told)
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +106,7 @@ CHANGES = [
     ("sums", "yy", lambda yy: -yy, "its 'yy' is negative"),
     ("sums", "s", lambda s: 2 * s, "its 's' is of another number of samples"),
     ("calibrate", "n", lambda _: -1, "it says that it has -1 samples"),
+    ("calibrate", "n", lambda n: n + 10**9, "it says that it judged by 10000000"),
     ("calibrate", "losses", lambda losses: -losses, "its 'losses' is negative"),
     ("calibrate", "losses", lambda losses: losses / 0, "its 'losses' is not finite"),
     *(
@@ -118,8 +120,9 @@ CHANGES = [
         ]
     ),
     *(
-        (question, "samples", lambda samples: samples + 10**6, "its 'samples' is of another number of samples")
+        (question, name, lambda samples: samples + 10**6, f"its '{name}' is of another number of samples")
         for question in ("train", "evaluate", "regress", "rate", "assess")
+        for name in ("samples", "held_samples")
     ),
 ]
 
@@ -145,9 +148,9 @@ def test_the_largest_eigenvalue_of_any_features_can_be(known, newcomers, feature
     z = normaliser(far * torch.randn(newcomers, features, generator=draws) + far)
     found = float(torch.linalg.matrix_norm(z, 2)) ** 2 / newcomers
     reply = {"n": newcomers, "largest_eigenvalue": found}
-    assert not flaw("normalise", normaliser._asdict(), reply, 2, 0, newcomers)
+    assert not flaw("normalise", normaliser._asdict(), reply, 2, 0, samples=newcomers)
     every = Normaliser.identity(features)._asdict()  # which cuts nothing off
-    assert not flaw("normalise", every, reply | {"largest_eigenvalue": 1e30}, 2, 0, newcomers)
+    assert not flaw("normalise", every, reply | {"largest_eigenvalue": 1e30}, 2, 0, samples=newcomers)
 
 
 def set_m2(content):

@@ -3,6 +3,7 @@
 import os
 import re
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -201,7 +202,14 @@ def test_the_folder_of_the_cache_may_hold_other_things(tmp_path):
     RunCache(seat.cache, "run", seat.cache_bytes).keep_features({"z": torch.zeros(8000)}, {})
     drop_old_runs(config.runs())
     assert thesis.is_file()
-    assert [path.relative_to(tmp_path) for path in config.runs().iterdir()] == [Path("fedtct-runs", "run")]
+    assert [path.relative_to(tmp_path) for path in config.runs().iterdir()] == [Path("fedtct-runs", "a", "run")]
+
+
+def test_silos_that_share_a_disk_do_not_share_what_they_keep(tmp_path):
+    one = silo(tmp_path, f'data = "data.npz"\ncache = "{tmp_path}"')
+    other = replace(one, name="b")
+    assert one.runs() != other.runs()
+    assert one.runs().parent == other.runs().parent == tmp_path / "fedtct-runs"
 
 
 def test_a_table_and_its_target(tmp_path):

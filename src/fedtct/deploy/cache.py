@@ -69,6 +69,12 @@ class RunCache:
         """These are of no use any more."""
         (self.folder / FEATURES).unlink(missing_ok=True)
 
+    def drop_all_of_the_data(self) -> None:
+        """It is no longer what features and memory were made of."""
+        self.drop_features()
+        for number in self._rounds():
+            self._round(number).unlink(missing_ok=True)
+
     def frozen(self) -> dict[str, Tensor]:
         """The weights that are not trained; empty if there are none."""
         tensors, _ = _read(self.folder / FROZEN) or ({}, {})
@@ -100,8 +106,7 @@ class RunCache:
     def _write(self, path: Path, tensors: Mapping[str, Tensor], which: Mapping[str, str]) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._make_room(sum(tensor.nbytes for tensor in tensors.values()))
-        # Clones, because safetensors refuses tensors that share memory.
-        parts = {name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
+        parts = _apart({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
         try:
             with replacing(path) as half:
                 save_file(parts, half, metadata=dict(which) | {CHECKSUM: _checksum(parts, which)})
@@ -141,6 +146,18 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]] | None:
     except (SafetensorError, OSError):
         return None
     return (tensors, which) if which.pop(CHECKSUM, "") == _checksum(tensors, which) else None
+
+
+def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors, with copies of those that share memory, which safetensors refuses: of others, room is for one."""
+    apart: dict[str, Tensor] = {}
+    whose: set[int] = set()
+    for name, tensor in tensors.items():
+        memory = tensor.untyped_storage()
+        shares = memory.data_ptr() in whose or memory.nbytes() != tensor.nbytes
+        whose.add(memory.data_ptr())
+        apart[name] = tensor.clone() if shares else tensor
+    return apart
 
 
 def _checksum(tensors: Mapping[str, Tensor], which: Mapping[str, str]) -> str:

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -227,7 +228,16 @@ def _take_features(silo: Silo, cache: RunCache, envelope: Envelope) -> None:
     if not raw and which["features"] != envelope.features:
         cache.drop_features()  # normalised in another way: the raw ones are gone
         raise Unprepared
+    if which["answers"] != _answers(silo):  # rows would be regressed on what is to be learnt of others
+        warnings.warn(OTHER_DATA, stacklevel=2)
+        cache.drop_all_of_the_data()
+        raise Unprepared
     silo.take_features(tensors)
+
+
+def _answers(silo: Silo) -> str:
+    """A name for what is to be learnt of the silo's samples, in their order."""
+    return digest({"y": silo.y, "held_y": silo.held_y})
 
 
 def _take_frozen(silo: Silo, cache: RunCache, message: Message) -> None:
@@ -254,9 +264,10 @@ def _keep(silo: Silo, cache: RunCache, envelope: Envelope, message: Message, ans
         cache.remember(envelope.position, silo.memory, envelope.last)
     if question == "moments":
         statistics = {"n": torch.tensor(answer["n"]), "mean": answer["mean"], "m2": answer["m2"]}
-        cache.keep_features(silo.features() | statistics, {"recipe": envelope.recipe})
+        which = {"recipe": envelope.recipe, "answers": _answers(silo)}
+        cache.keep_features(silo.features() | statistics, which)
     if question == "normalise":
         raw, _ = cache.features()
         statistics = {key: raw[key] for key in ("n", "mean", "m2")}
-        which = {"recipe": envelope.recipe, "features": envelope.features}
+        which = {"recipe": envelope.recipe, "features": envelope.features, "answers": _answers(silo)}
         cache.keep_features(silo.features() | statistics, which)

@@ -31,11 +31,13 @@ def register(server: Path) -> list[str]:
             continue
         command = flwr("supernode", "register", str(public), CONNECTION)
         result = subprocess.run(command, env=environment(server / "flwr"), capture_output=True, text=True)
-        if result.returncode and "already" not in result.stdout + result.stderr:
+        node = REGISTERED.search(result.stdout)
+        if result.returncode and "already" in result.stdout + result.stderr:
+            raise FedtctError(f"{public.stem} was let in, but it was not written down as which node: {_anew(server)}")
+        if result.returncode or not node:
             last = (result.stderr or result.stdout).strip().splitlines()[-1:]
             raise FedtctError(f"{public.stem} could not be let in: {' '.join(last)}")
-        node = REGISTERED.search(result.stdout)
-        known[mark] = [node[1] if node else "", public.stem]
+        known[mark] = [node[1], public.stem]
         new.append(public.stem)
         write_json(_registered(server), known)
     return new
@@ -50,15 +52,16 @@ def unregister(server: Path) -> list[str]:
         if mark in there or node == REMOVED:
             continue
         command = flwr("supernode", "unregister", node, CONNECTION)
-        if not node or subprocess.run(command, env=environment(server / "flwr"), capture_output=True).returncode:
-            raise FedtctError(
-                f"{name} could not be removed: stop the server, delete {server / DATABASE}, and start it again; "
-                "silos must be started again, too"
-            )
+        if subprocess.run(command, env=environment(server / "flwr"), capture_output=True).returncode:
+            raise FedtctError(f"{name} could not be removed: {_anew(server)}")
         known[mark] = [REMOVED, name]
         gone.append(name)
         write_json(_registered(server), known)
     return gone
+
+
+def _anew(server: Path) -> str:
+    return f"stop the server, delete {server / DATABASE}, and start it again; silos must be started again, too"
 
 
 def whose_keys() -> dict[int, str]:

@@ -88,8 +88,8 @@ class SiloConfig:
         return self.folder / Path(text).expanduser()
 
     def runs(self) -> Path:
-        """What is kept while runs go on. All in it is ours to remove, unlike in the folder that holds it."""
-        return self.path(self.cache) / RUNS
+        """What is kept while runs go on. All in it is ours to remove, unlike in the folder, which silos may share."""
+        return self.path(self.cache) / RUNS / self.name
 
     def secret(self) -> str:
         """What this silo's noise is drawn with: made once, and nobody else's."""

@@ -1,7 +1,7 @@
 """Whether a reply is what was asked for: silos are other people's machines, and one must not end the run of all."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Real
 
 import torch
@@ -46,17 +46,27 @@ DESCRIBES = {  # what a description holds besides, by its kind of samples and of
 }
 
 
-def flaw(question: str, asked: Message, reply: Message, outputs: int, features: int, samples: int | None = None) -> str:
+def flaw(
+    question: str,
+    asked: Message,
+    reply: Message,
+    outputs: int,
+    features: int,
+    *,
+    samples: int | None = None,
+    held_out: int | None = None,
+) -> str:
     """Why a reply cannot be used; empty if it can. ``outputs`` are the network's, ``features`` those of its map.
 
-    ``samples`` is how many the silo told that it trains on, if that is known: it weighs in averages by what it replies.
+    ``samples`` and ``held_out`` are how many the silo told that it trains on and holds out, if that is known: by what
+    it replies it weighs in averages and in choices.
     """
     return (
         _lacking(question, asked, reply)
-        or (misdescribed(reply) if question == "describe" else _miscounted(question, reply, samples))
+        or (misdescribed(reply) if question == "describe" else _miscounted(question, reply, samples, held_out))
         or _wrong_numbers(question, reply)
         or _wrong_arrays(question, asked, reply, outputs, features)
-        or _impossible(question, asked, reply)
+        or _impossible(question, asked, reply, held_out)
     )
 
 
@@ -69,11 +79,13 @@ def _lacking(question: str, asked: Message, reply: Message) -> str:
     return next((f"its reply lacks '{name}'" for name in names if name not in reply), "")
 
 
-def _miscounted(question: str, reply: Message, samples: int | None) -> str:
+def _miscounted(question: str, reply: Message, samples: int | None, held_out: int | None) -> str:
     n, steps = reply.get("n", samples or 1), reply.get("steps", 1)
     judged = question == "calibrate"  # n is of held-out samples then, which need not be
     if type(n) is not int or n < (0 if judged else 1):
         return f"it says that it has {n!r} samples"
+    if judged and held_out is not None and n > held_out:
+        return f"it says that it judged by {n!r} samples, but it told of {held_out} that it holds out"
     if not judged and samples not in (None, n):
         return f"it says that it has {n!r} samples, but it told of {samples}: they must stay the same during a run"
     if question == "train" and (type(steps) is not int or steps < 1):
@@ -106,7 +118,7 @@ def _wrong_arrays(question: str, asked: Message, reply: Message, outputs: int, f
     return ""
 
 
-def _impossible(question: str, asked: Message, reply: Message) -> str:
+def _impossible(question: str, asked: Message, reply: Message, held_out: int | None) -> str:
     """What does not fit together, though each is of the right form."""
     if question == "normalise":
         # With the column of ones λmax is at least 1. It is at most the mean square of a row, all of whose other
@@ -118,16 +130,17 @@ def _impossible(question: str, asked: Message, reply: Message) -> str:
     if question == "sums" and reply["s"][0] != reply["n"]:  # noise leaves it as it is
         return "its 's' is of another number of samples"
     if question in RATES and "samples" in reply:
-        return _misrated(reply, 0 if question == "assess" and not asked["train"] else reply["n"])
+        trained_on = 0 if question == "assess" and not asked["train"] else reply["n"]
+        return _misrated(reply, {"": trained_on, HELD: held_out})
     return ""
 
 
-def _misrated(reply: Message, samples: int) -> str:
-    """Of one model there are plain scores, of several arrays. How many samples a silo holds out is not looked at."""
+def _misrated(reply: Message, samples: Mapping[str, int | None]) -> str:
+    """Of one model there are plain scores, of several arrays."""
     for which in ("", HELD):
         rated, correct = (torch.as_tensor(reply[which + name]) for name in ("samples", "correct"))
-        if not which and bool((rated != samples).any()):
-            return "its 'samples' is of another number of samples"
+        if (expected := samples[which]) is not None and bool((rated != expected).any()):
+            return f"its '{which}samples' is of another number of samples"
         if bool((correct > rated).any()):
             return f"its '{which}correct' is more than its '{which}samples'"
     return ""

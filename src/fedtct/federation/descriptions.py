@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedtct.agreement import ROOT_MEAN_SQUARE
 from fedtct.answers import HELD_LABELS, HELD_NAMES, LABELS, NAMES, NUMBERS, Description
-from fedtct.data.tables import EMPTY, LARGEST, NUMBER, TEXT
+from fedtct.data.tables import EMPTY, LARGEST, MAX_CATEGORIES, NUMBER, TEXT
 from fedtct.errors import LARGEST_WHOLE
 
 Fits = Callable[[Any], bool]
@@ -26,6 +26,9 @@ def misdescribed(told: Description) -> str:
     sums = [told[name] for name in ("sum", "square_sum") if name in told]
     if any(len(channels) != int(told["shape"][0]) for channels in sums):
         return "its sums of pixels are not one for each channel"
+    classes = json.loads(told[NAMES]) if NAMES in told else told.get(LABELS, ())
+    if len(classes) > told["n"] + told["held"]:
+        return f"it tells of {len(classes):,} classes, more than it has samples"
     return ""
 
 
@@ -59,7 +62,8 @@ def _are_texts(value: Any) -> bool:
 
 def _is_column(value: Any) -> bool:
     known = isinstance(value, Mapping) and value.keys() == COLUMN.keys()
-    return known and all(fits(value[name]) for name, fits in COLUMN.items())
+    whole = known and all(fits(value[name]) for name, fits in COLUMN.items())
+    return whole and len(value["categories"]) <= min(value["present"], MAX_CATEGORIES)
 
 
 def _listed(fits: Fits) -> Fits:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flwr.app import Message as FlowerMessage
+from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
 import fedtct
@@ -25,6 +26,7 @@ from fedtct.federation.wire import (
     UNPREPARED,
     VERSION,
     Envelope,
+    addressed,
     halves,
     pack,
     seal,
@@ -63,11 +65,13 @@ class Post:
     def exchange(self, question: str, message: Message, nodes: Sequence[int], enough: int | None = None) -> Exchange:
         """Send a question to nodes and take in what they reply in time; after ``enough`` answers time is short."""
         done, terms = Exchange(), self.terms
-        sent = [self._question(question, message, node) for node in nodes]
+        half = terms.half and halves(question, message)
+        content = pack(message, {VERSION: fedtct.__version__}, half)
+        sent = [self._question(question, content, half, node) for node in nodes]
         pushed = self.grid.push_messages(sent) if sent else []
         pending = {key: node for key, node in zip(pushed, nodes, strict=False) if key}
-        for node, content in zip(nodes, sent, strict=True):
-            done.down[self.roster.name(node)] = sent_bytes(content.content)
+        for node, letter in zip(nodes, sent, strict=True):
+            done.down[self.roster.name(node)] = sent_bytes(letter.content)
             if node not in pending.values():
                 self.fail(done, self.roster.name(node), question, "Flower did not take the question: its log says why")
         limit = min(terms.round_timeout, FORGET_SECONDS) if question == FORGET else terms.round_timeout
@@ -106,7 +110,7 @@ class Post:
             self._told.add(text)
             self.warn(text)
 
-    def _question(self, question: str, message: Message, node: int) -> FlowerMessage:
+    def _question(self, question: str, content: RecordDict, half: bool, node: int) -> FlowerMessage:
         name = self.roster.name(node)
         envelope = Envelope(
             question=question,
@@ -117,11 +121,12 @@ class Post:
             network=self.network,
             recipe=self.tags["moments"],
             features=self.tags["normalise"],
-            half=self.terms.half and halves(question, message),
+            half=half,
         )
-        content = pack(message, seal(envelope) | {VERSION: fedtct.__version__}, envelope.half)
         kind = "train" if question == "train" else "query"
-        return FlowerMessage(content, node, kind, ttl=self.terms.round_timeout + SPARE_SECONDS)
+        return FlowerMessage(
+            addressed(content, seal(envelope)), node, kind, ttl=self.terms.round_timeout + SPARE_SECONDS
+        )
 
     def _take(self, done: Exchange, node: int, reply: FlowerMessage, question: str, asked: Message) -> None:
         """Sort a reply in: an answer, a silo that must be prepared first, or a failure."""
@@ -138,7 +143,7 @@ class Post:
             self.fail(done, called, question, reason, node)
             return
         if question == "describe" and not reason and not own.get(UNPREPARED):
-            reason = self.roster.introduce(node, name, message["n"])
+            reason = self.roster.introduce(node, name, message["n"], message["held"])
         if known:
             name = called
         elif reason and self.roster.taken(name, node):
@@ -168,5 +173,5 @@ class Post:
             return str(own.get(ERROR, ""))
         spec = self.spec
         features = min(asked["p"], feature_count(spec)) if spec and "p" in asked else 0
-        samples = self.roster.samples.get(called)  # as its silo described them last
-        return flaw(question, asked, message, spec.num_classes if spec else 0, features, samples)
+        told = {"samples": self.roster.samples.get(called), "held_out": self.roster.held_out.get(called)}
+        return flaw(question, asked, message, spec.num_classes if spec else 0, features, **told)

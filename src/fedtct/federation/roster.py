@@ -15,6 +15,7 @@ class Roster:
         self.keys = dict(keys or {})
         self.seats: dict[str, int] = {}
         self.samples: dict[str, int] = {}
+        self.held_out: dict[str, int] = {}
         self._connected: list[int] = []
         self._names: dict[int, str] = {}
         self._refused: dict[int, tuple[str, str]] = {}  # nodes, with their silos and why
@@ -44,13 +45,13 @@ class Roster:
         """Whether another node that is there has this name."""
         return any(other == name and n != node and n in self._connected for n, other in self._names.items())
 
-    def introduce(self, node: int, name: str, samples: int) -> str:
+    def introduce(self, node: int, name: str, samples: int, held_out: int) -> str:
         """A node says which silo it is; returns why that cannot be, if it cannot."""
         if self.taken(name, node):
             return "another silo has this name: every silo needs one of its own"
         # A silo that restarted may be a new node: the old one is gone.
         self._names = {n: other for n, other in self._names.items() if other != name} | {node: name}
-        self.samples[name] = samples
+        self.samples[name], self.held_out[name] = samples, held_out
         return ""
 
     def refuse(self, name: str, reason: str) -> None:

@@ -59,6 +59,12 @@ def pack(message: Message, own: dict[str, Any], half: bool = False) -> RecordDic
     return RecordDict({ARRAYS: ArrayRecord(arrays), CONFIG: ConfigRecord(plain | own)})
 
 
+def addressed(content: RecordDict, own: dict[str, Any]) -> RecordDict:
+    """The same message with something more that is not for the algorithm: everybody's copy has the same arrays."""
+    plain = ConfigRecord(dict(content.config_records[CONFIG]) | own)
+    return RecordDict({ARRAYS: content.array_records[ARRAYS], CONFIG: plain})
+
+
 def halves(question: str, message: Message) -> bool:
     """Whether a round's weights may travel in half precision.
 

@@ -17,8 +17,8 @@ PIECE = 512  # samples
 class LocalFeatures:
     """Features of what a silo trains on and of what it holds out; once normalised, with the regression on them."""
 
-    def __init__(self, raw: Iterable[Tensor], held: Tensor) -> None:
-        self.raw, self.held = raw, held
+    def __init__(self, raw: Iterable[Tensor], held: Tensor, samples: int) -> None:
+        self.raw, self.held, self.samples = raw, held, samples
         self.regression: LocalRegression | None = None
 
     @classmethod
@@ -27,7 +27,7 @@ class LocalFeatures:
         batches = _Batches(tangents, x)
         room = RAW_SHARE * free_bytes(x.device)
         raw = list(batches) if 4 * len(x) * tangents.p <= room else batches
-        return cls(raw, torch.cat(list(_Batches(tangents, held_x))))
+        return cls(raw, torch.cat(list(_Batches(tangents, held_x))), len(x))
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], targets: Tensor) -> "LocalFeatures":
@@ -35,8 +35,8 @@ class LocalFeatures:
         device, z = targets.device, tensors["z"]
         held = tensors["held"].to(device)
         if "q" not in tensors:
-            return cls(_Pieces(z, device), held)
-        features = cls((), held)
+            return cls(_Pieces(z, device), held, len(z))
+        features = cls((), held, len(z))
         z = z if z.device == device else feature_rows((len(z), z.shape[1]), z.dtype, device).copy_(z)
         decomposition = tensors["eigenvalues"].to(device), tensors["q"].to(device)
         features.regression = local_regression(z, targets, decomposition)
@@ -45,9 +45,18 @@ class LocalFeatures:
     def tensors(self) -> dict[str, Tensor]:
         """All there is, to go on from in another process."""
         if self.regression is None:
-            return {"z": torch.cat([rows.cpu() for rows in self.raw]), "held": self.held}  # a GPU need not hold all
+            return {"z": self._raw_rows(), "held": self.held}
         found = self.regression
         return {"z": found.z, "held": self.held, "eigenvalues": found.eigenvalues, "q": found.q}
+
+    def _raw_rows(self) -> Tensor:
+        """Raw features as one array, filled piece by piece: neither a GPU nor memory need hold them all twice."""
+        rows = feature_rows((self.samples, self.held.shape[1]), self.held.dtype, torch.device("cpu"))
+        at = 0
+        for piece in self.raw:
+            rows[at : at + len(piece)] = piece
+            at += len(piece)
+        return rows
 
     def moments(self) -> Moments:
         """The count, mean and squared deviations of the raw features."""
