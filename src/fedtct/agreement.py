@@ -121,6 +121,7 @@ def check_private(told: Description) -> None:
         raise FedtctError(
             f"differential privacy needs arrays with labels from 0 (in .npz files or in Python), not "
             f"{told['kind']} samples with {told['answers']}: how to read those would depend on what silos hold"
+            + ("; a matrix in a file is a table, too: save x as (N, 1, D), scaled" if told["answers"] == LABELS else "")
         )
 
 

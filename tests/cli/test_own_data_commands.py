@@ -159,7 +159,13 @@ def test_numbers_are_compared_and_chosen_between_by_r2(folder, capsys):
     result = json.loads(capsys.readouterr().out)
     assert (result["chosen"], result["candidates"]["lr-1e+30"]) == ("lr-0.01", None)
     assert main(["run", "--resume", "rates"]) == 0
-    assert "lr-0.01 (chosen)" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "lr-0.01 (chosen)" in shown
+    same = "the same held-out samples have chosen lr-0.01, of 2 candidates, and rate it"
+    assert same in shown.splitlines()
+    assert f"T{same[1:]}." in (folder / "rates" / "report.html").read_text(encoding="utf-8")
+    assert main(["export", "rates"]) == 0
+    assert f"Note: {same}." in capsys.readouterr().out.splitlines()
 
 
 @pytest.mark.parametrize(("holdout", "on"), [("0", "test"), ("0.2", "holdout")])
@@ -299,7 +305,7 @@ def test_predictions_of_numbers_and_of_a_model_of_ones_own(folder, capsys):
     assert 'Classifier.load("b.safetensors", model=build)' in capsys.readouterr().out
     run(capsys, "--target", "state", "--method", "fedavg", "--holdout", "0", "--out", "c")
     assert main(["predict", "c", "--input", "test.csv"]) == 0
-    assert "not calibrated: no silo held samples out" in capsys.readouterr().err
+    assert "not calibrated: silos told nothing of held-out samples" in capsys.readouterr().err
     (folder / "text.csv").write_text("age,town,cost\nold,Ulm,3\n")
     (folder / "p.csv").write_text("label\nill\n")
     shutil.copytree("c/model", "cut")
@@ -334,6 +340,11 @@ def test_private_silos_that_rate_no_model_end_with_one_all_the_same(folder, caps
     assert json.loads(capsys.readouterr().out)["train_accuracy"] is None
     assert (folder / "a" / "model").is_dir()
     assert (folder / "a" / "report.html").is_file()
+    assert main(["export", "a"]) == 0
+    card = capsys.readouterr().out
+    assert "**Accuracy:** not known, for private silos rate no models" in card
+    assert "not calibrated: silos told nothing of held-out samples" in card
+    assert "| silo |" not in card  # what each silo holds out would tell of it
     assert main(["compare", *few, "--methods", "fedavg,fedprox", "--out", "b"]) == 0
     assert (folder / "b" / "report.html").is_file()
 

@@ -13,6 +13,7 @@ from PIL import Image
 
 from fedtct import FedAvg, FedtctError, Silo
 from fedtct.data.sources import read_inputs, read_samples, silo_paths
+from fedtct.data.table_files import read_table
 
 values = st.floats(-1e100, 1e100) | st.none()
 
@@ -67,6 +68,22 @@ def test_csv_parquet_and_npz_of_a_table_give_the_same_model(tmp_path):
     scores = [model.scores(read_inputs(tmp_path / "csv" / "a.csv")) for model in models]
     assert torch.equal(scores[0], scores[1])
     assert torch.equal(scores[0], scores[2])
+
+
+def test_dots_between_thousands_are_no_decimal_points(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("turnover;rate;size\n1.234;3,89;small\n999;4,1;small\n4.100;2,5;large\n")
+    with pytest.raises(FedtctError, match=r"column 'turnover' has dots between thousands"):
+        read_table(file)
+    file.write_text("turnover;rate;size\n1.25;3,89;small\n999;4,1;small\n4.1;2,5;large\n")  # of two hands
+    assert read_table(file)["turnover"].tolist() == [1.25, 999, 4.1]
+    file.write_text("share;size\n1.234;small\n0.125;large\n")
+    assert read_table(file)["share"].tolist() == [1.234, 0.125]
+
+
+def test_an_empty_first_line_hides_no_separator(tmp_path):
+    (tmp_path / "a.csv").write_text("\n\na,b\n1,2\n")
+    assert read_table(tmp_path / "a.csv").to_dict("list") == {"a": [1], "b": [2]}
 
 
 def test_decimal_commas_are_never_taken_for_categories(tmp_path):

@@ -121,4 +121,4 @@ def test_the_commands_of_the_page_run_as_printed(machines):
     assert os.path.exists(folder / "report.html")
     test = fedtct.load_dataset("digits").test
     assert fedtct.Classifier.load(folder / "model").score(*test) > 0.9
-    assert not list(machines.folder.glob("[ab]/keys/*/cache/fedtct-runs/*"))
+    assert not list(machines.folder.glob("[ab]/keys/*/cache/fedtct-runs/*/*"))

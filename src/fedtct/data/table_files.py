@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 TRUTHS = {word: str(value) for value in (True, False) for word in (str(value), str(value).upper(), str(value).lower())}
 WHOLE_CODE = re.compile(r"\d+\.0")  # as pandas writes codes where some were missing
+DOTTED = re.compile(r"[+-]?\d{1,3}(\.\d{3})?")  # as whole numbers are where dots are between thousands
 PADDED = re.compile(r"[+-]?0\d+")  # a whole number as codes are written
 
 
@@ -79,13 +80,30 @@ def _read_csv(path: Path, texts: Sequence[str]) -> pd.DataFrame:
         )
     _refuse_twins(path, [_name(name) for name in written])
     table = _without_row_numbers(table.rename(columns=_name))
+    with_dots = [name for name in table.columns if table[name].dtype.kind == "f"]
     for name in table.columns:
         if table[name].dtype.kind == "O":
             table[name] = _words(table[name], decimal_commas=how["sep"] == ";" and name not in texts)
+            if table[name].dtype.kind == "f":  # commas are decimal here: dots are not
+                _refuse_dots_between_thousands(path, how, with_dots)
         codes = table[name].dropna() if name in texts else ()
         if len(codes) and all(map(WHOLE_CODE.fullmatch, codes)):
             table[name] = table[name].str.removesuffix(".0")
     return table
+
+
+def _refuse_dots_between_thousands(path: Path, how: dict[str, Any], names: Sequence[str]) -> None:
+    """Refuse columns in which 1.234 was read as a number below two, and 999 as it is."""
+    import pandas as pd
+
+    table: pd.DataFrame = pd.read_csv(path, **how, usecols=lambda name: _name(name) in names, dtype=str)
+    for name, column in table.items():
+        values = column.dropna().str.strip()
+        if values.str.fullmatch(DOTTED).all() and values.str.contains(".", regex=False).any():
+            raise FedtctError(
+                f"{path}: column '{_name(name)}' has dots between thousands, for others have decimal commas: write "
+                "1234, without dots"
+            )
 
 
 def _name(written: object) -> str:
@@ -119,7 +137,8 @@ def _how_written(path: Path) -> dict[str, Any]:
     import pandas as pd
 
     with path.open(encoding="utf-8-sig") as file:
-        header = re.sub('"[^"]*"', "", file.readline())  # names in quotes may hold anything
+        first = next((line for line in file if line.strip()), "")  # as pandas, which skips empty ones
+    header = re.sub('"[^"]*"', "", first)  # names in quotes may hold anything
     # Of a large file pandas would guess a part at a time: a category is then 1 in one part and 1.0 in another.
     how: dict[str, Any] = {"sep": max(";\t|,", key=header.count), "encoding": "utf-8-sig", "low_memory": False}
     return how if int(pd.__version__.split(".")[0]) >= 3 else how | {"float_precision": "round_trip"}

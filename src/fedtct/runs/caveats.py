@@ -1,9 +1,11 @@
-"""What ratings do not tell: of silos that hold nothing out, or little, and of targets that are all alike."""
+"""What ratings do not tell: of silos that hold nothing out, or little, of targets all alike, and after a choice."""
 
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 from fedtct.errors import listing
+from fedtct.history import rated_on
+from fedtct.runs.choose import read_choice
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.forms import SILOS, SPLIT
 from fedtct.runs.summary import SiloRatings, Summary, final_row
@@ -13,7 +15,8 @@ FEW = 50  # held-out samples: with fewer, each is worth more than 2 points of a 
 
 def caveats(runs: Sequence[RunFolder]) -> list[str]:
     """Sentences to read beside the ratings of runs, without their full stops; most runs need none."""
-    found = [_not_rated(runs), _no_r2(runs), *(_rough(run) for run in runs)]
+    of_each = [tell(run) for tell in (_rough, _chosen_by_the_same) for run in runs]
+    found = [_not_rated(runs), _no_r2(runs), *of_each]
     return [text for text in dict.fromkeys(found) if text]
 
 
@@ -55,6 +58,13 @@ def _no_r2(runs: Iterable[RunFolder]) -> str:
     return f"{listing(names)}: no R² on held-out targets that are all alike, or one alone; the worst silo is another"
 
 
+def _chosen_by_the_same(run: RunFolder) -> str:
+    choice = read_choice(run.path.parent)
+    if not choice or choice.best != run.path.name or rated_on([Summary.of(run)]) != "holdout":
+        return ""
+    return f"the same held-out samples have chosen {run.path.name}, of {len(choice.ratings)} candidates, and rate it"
+
+
 def _rough(run: RunFolder) -> str:
     """A sentence about a worst silo that may be it by chance."""
     ratings, held_out = SiloRatings.of(run), _held_out(run)
@@ -65,5 +75,9 @@ def _rough(run: RunFolder) -> str:
     name, count = max((own for own, value in rated if value == ratings.worst), key=itemgetter(1), default=("", FEW))
     if not 0 < count < FEW:
         return ""
-    worth = "" if last.regression else f", each worth {100 / count:.2g} points"
-    return f"worst silo {name}: rated on {count} held-out sample{'s' if count > 1 else ''}{worth}"
+    worth = "" if last.regression else f", each worth {100 / count:.3g} points"
+    return (
+        f"worst silo {name}: rated on {count} held-out samples{worth}"
+        if count > 1
+        else (f"worst silo {name}: rated on a single held-out sample")
+    )

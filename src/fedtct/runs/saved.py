@@ -25,6 +25,7 @@ from fedtct.runs.summary import (
     SiloRatings,
     Summary,
     final_row,
+    kept_round,
     silos_told,
 )
 from fedtct.tasks import Regression
@@ -34,7 +35,10 @@ OTHER_FORMATS = (  # that a file is taken for by its name
     *(".onnx", ".pt", ".pt2", ".pth", ".ckpt", ".bin", ".tflite", ".pb", ".h5", ".keras", ".mlmodel", ".gguf"),
     *(".pkl", ".pickle", ".joblib", ".npz"),
 )
-CALIBRATION = {True: "calibrated on samples that silos held out", False: "not calibrated: no silo held samples out"}
+CALIBRATION = {
+    True: "calibrated on samples that silos held out",
+    False: "not calibrated: silos told nothing of held-out samples",
+}
 
 
 class Saved(NamedTuple):
@@ -141,7 +145,9 @@ def _training(run: RunFolder) -> list[str]:
     metric, show = ("R²", "{:.3f}") if summary.regression else ("accuracy", "{:.1%}")
     rated = {name: summary.rating(of) for of, name in RATED_ON.items()}
     where = ", ".join(f"{show.format(value)} on {name} samples" for name, value in rated.items() if value is not None)
-    where = where or ("none, for training diverged" if last.diverged else "not known, for nobody rated it")
+    private = summary.epsilon is not None  # what samples say about the model is told of test data alone
+    unknown = "not known, for private silos rate no models" if private else "not known, for nobody rated it"
+    where = where or ("none, for training diverged" if last.diverged else unknown)
     split = "" if run.config.data else f", split {summary.split}"
     megabytes = (summary.bytes_up + summary.bytes_down) / 1e6
     lines = [
@@ -152,14 +158,16 @@ def _training(run: RunFolder) -> list[str]:
     errors = {name: summary.rmse(of) for of, name in RATED_ON.items()}
     if known := ", ".join(f"{value:.4g} on {name} samples" for name, value in errors.items() if value is not None):
         lines += [f"- **RMSE:** {known}, in the units of {run.config.target or 'what is learnt'}"]
-    if common := CommonClass.of([run]):
+    if (common := CommonClass.of([run])) and not (private and summary.test_accuracy is None):
         balanced = "not known, for no other class was rated" if common.balanced is None else f"{common.balanced:.1%}"
         always = f"always '{common.name}' would have an accuracy of {common.share:.1%}"
         lines += [f"- **Balanced accuracy,** the mean over classes: {balanced}; {always}"]
     if summary.epsilon is not None:
         privacy = f"ε = {summary.epsilon:.3g} at δ = {run.config.delta:g}, of every sample"
         lines += [f"- **Differential privacy:** {privacy}"]
-    return lines if last.diverged else lines + _silo_table(run, metric, show)
+    if kept := kept_round(run.history, run.config):
+        lines += [f"- **Note:** {kept}"]
+    return lines if last.diverged or private else lines + _silo_table(run, metric, show)
 
 
 def _silo_table(run: RunFolder, metric: str, show: str) -> list[str]:
