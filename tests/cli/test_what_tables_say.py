@@ -122,3 +122,17 @@ def test_so_it_is_with_numbers(parts: Path, capsys: pytest.CaptureFixture[str]) 
     assert "west holds nothing out: what is rated on held-out samples says nothing about it" in told
     own = json.loads((parts / "a" / "findings" / "silos.json").read_text())["own"]
     assert [value is None for value in own] == [False, False, True]
+
+
+def test_what_is_odd_about_samples_is_told_under_their_silos_names(
+    parts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in sorted((parts / "silos").iterdir()):
+        table = pd.read_csv(file)
+        table["town"] = [f"{file.stem} {row}" if row % 15 == 0 else "elsewhere" for row in range(len(table))]
+        table.to_csv(file, index=False)
+    command = ["run", "--data", "silos", "--target", "state", "--ignore", "hours", "--method", "fedavg", *QUICK]
+    assert main([*command, "--holdout", "0.3", "--out", "a"]) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if "column 'town'" in line]
+    assert told
+    assert all(re.search(r"warning: (north|south): column", line) for line in told)

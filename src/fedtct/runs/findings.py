@@ -39,10 +39,19 @@ OF_THE_METHOD = (
 
 def find_all(folder: RunFolder, job: Job, fit: Fit) -> None:
     """Keep all findings in the run's folder; what is there already is not computed again."""
+    with warnings.catch_warnings():  # training has warned of the same samples, under their owners' names
+        warnings.simplefilter("ignore", UserWarning)
+        failure = _find_all(folder, job, fit)
+    if failure is not None:
+        warnings.warn(f"what silos would reach alone is not found out: {first_line(failure)}", stacklevel=2)
+
+
+def _find_all(folder: RunFolder, job: Job, fit: Fit) -> Exception | None:
+    """Returns why silos could not be trained alone: one that is too small for it must not cost the model."""
     folder.find_out(SPLIT, lambda: holdings(job, fit.model.spec))
     judge = Judge.of(job, fit.model.spec)
     if judge is None:
-        return
+        return None
     fit.model.on_batch = partial(folder.watcher.count, "rating the model")
     if not isinstance(fit.model.spec.task, Regression):
         folder.find_out(CLASSES, lambda: confusion(fit.model, judge.x, judge.y, tested=job.data.test is not None))
@@ -50,8 +59,9 @@ def find_all(folder: RunFolder, job: Job, fit: Fit) -> None:
     fit.model.on_batch = None
     try:
         folder.find_out(ALONE, lambda: alone(folder, job, judge))
-    except (FedtctError, torch.OutOfMemoryError) as error:  # as of a silo that is too small: it must not cost the model
-        warnings.warn(f"what silos would reach alone is not found out: {first_line(error)}", stacklevel=2)
+    except (FedtctError, torch.OutOfMemoryError) as error:
+        return error
+    return None
 
 
 def holdings(job: Job, spec: NetworkSpec) -> Finding:
