@@ -228,7 +228,7 @@ def _take_features(silo: Silo, cache: RunCache, envelope: Envelope) -> None:
     if not raw and which["features"] != envelope.features:
         cache.drop_features()  # normalised in another way: the raw ones are gone
         raise Unprepared
-    if which["answers"] != _answers(silo):  # rows would be regressed on what is to be learnt of others
+    if which.get("answers") != _answers(silo):  # rows would be regressed on what is to be learnt of others
         warnings.warn(OTHER_DATA, stacklevel=2)
         cache.drop_all_of_the_data()
         raise Unprepared
