@@ -331,24 +331,6 @@ def test_predictions_of_numbers_and_of_a_model_of_ones_own(folder, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_private_silos_that_rate_no_model_end_with_one_all_the_same(folder, capsys):
-    (folder / "arrays").mkdir()
-    for name in ("north", "south"):
-        np.savez(folder / "arrays" / f"{name}.npz", x=np.eye(20, 5)[:, None], y=np.arange(20) % 2)
-    few = ["--data", "arrays", "--rounds", "1", "--epsilon", "8", "--model", "linear", "--json"]
-    assert main(["run", *few, "--method", "fedavg", "--out", "a"]) == 0
-    assert json.loads(capsys.readouterr().out)["train_accuracy"] is None
-    assert (folder / "a" / "model").is_dir()
-    assert (folder / "a" / "report.html").is_file()
-    assert main(["export", "a"]) == 0
-    card = capsys.readouterr().out
-    assert "**Accuracy:** not known, for private silos rate no models" in card
-    assert "not calibrated: silos told nothing of held-out samples" in card
-    assert "| silo |" not in card  # what each silo holds out would tell of it
-    assert main(["compare", *few, "--methods", "fedavg,fedprox", "--out", "b"]) == 0
-    assert (folder / "b" / "report.html").is_file()
-
-
 BAD = {
     "run --data nowhere --target state": "there is no folder nowhere",
     "run --data silos": "say which column is to be learnt",

@@ -136,3 +136,23 @@ def test_what_is_odd_about_samples_is_told_under_their_silos_names(
     told = [line for line in capsys.readouterr().err.splitlines() if "column 'town'" in line]
     assert told
     assert all(re.search(r"warning: (north|south): column", line) for line in told)
+
+
+def test_private_silos_that_rate_no_model_end_with_one_all_the_same(
+    parts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (parts / "arrays").mkdir()
+    for name in ("north", "south"):
+        np.savez(parts / "arrays" / f"{name}.npz", x=np.eye(20, 5)[:, None], y=np.arange(20) % 2)
+    few = ["--data", "arrays", "--rounds", "1", "--epsilon", "8", "--model", "linear", "--json"]
+    assert main(["run", *few, "--method", "fedavg", "--out", "a"]) == 0
+    assert json.loads(capsys.readouterr().out)["train_accuracy"] is None
+    assert (parts / "a" / "model").is_dir()
+    assert (parts / "a" / "report.html").is_file()
+    assert main(["export", "a"]) == 0
+    card = capsys.readouterr().out
+    assert "**Accuracy:** not known, for private silos rate no models" in card
+    assert "not calibrated: silos told nothing of held-out samples" in card
+    assert "| silo |" not in card  # what each silo holds out would tell of it
+    assert main(["compare", *few, "--methods", "fedavg,fedprox", "--out", "b"]) == 0
+    assert (parts / "b" / "report.html").is_file()
