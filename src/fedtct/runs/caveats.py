@@ -75,9 +75,7 @@ def _rough(run: RunFolder) -> str:
     name, count = max((own for own, value in rated if value == ratings.worst), key=itemgetter(1), default=("", FEW))
     if not 0 < count < FEW:
         return ""
+    if count == 1:
+        return f"worst silo {name}: rated on a single held-out sample"
     worth = "" if last.regression else f", each worth {100 / count:.3g} points"
-    return (
-        f"worst silo {name}: rated on {count} held-out samples{worth}"
-        if count > 1
-        else (f"worst silo {name}: rated on a single held-out sample")
-    )
+    return f"worst silo {name}: rated on {count} held-out samples{worth}"

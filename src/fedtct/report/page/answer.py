@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from fedtct.report.page.blocks import Block, Note, Rating, Section, Table, TableRow, number, rating_of
 from fedtct.report.page.headline import CENTRALIZED, Result, introduction
-from fedtct.report.page.reading import caveats, reading
+from fedtct.report.page.reading import not_comparable, reading
 from fedtct.report.page.tasks import Method, Task
 from fedtct.runs.compare import Line
 from fedtct.runs.summary import CommonClass
@@ -28,7 +28,7 @@ def section(task: Task) -> Section:
         reached, *rest = _cells(method, line, bound, rating)
         more = [_beside(method, line, common.get(method.label), rating)] if beside else []
         rows.append(TableRow([method.label, *seeds, reached, *more, *rest], method))
-    notes = [reading(task, rating), caveats(task)]
+    notes = [reading(task, rating), not_comparable(task)]
     blocks: list[Block] = [Table(columns, rows), *(Note(text) for text in notes if text)]
     return Section(task.title, blocks, intro=introduction(task, results, bound, common, rating))
 

@@ -23,7 +23,7 @@ def reading(task: Task, rating: Rating) -> str:
     over = ", mean ± standard deviation over seeds" if any(len(method.counted) > 1 for method in task.methods) else ""
     by_chance = "" if task.regression else _by_chance(rated, rating)
     parts = [f"{rating.name[0].upper()}{rating.name[1:]} is on {where}{by_chance}{over}. A silo’s is on {whose}."]
-    parts += [task.caveats] if task.caveats else []
+    parts += [told] if (told := task.caveats) else []
     if any(run.config.patience for run in runs):
         parts.append("Where patience ended a run, its model is the best round’s on held-out samples, and curves go on.")
     if task.regression:
@@ -59,7 +59,7 @@ def _by_chance(runs: Sequence[RunFolder], rating: Rating) -> str:
     return f", {fewest:,} samples (standard error of one model: {rating.plain(largest)} points)"
 
 
-def caveats(task: Task) -> str:
+def not_comparable(task: Task) -> str:
     """Why rows are not quite comparable; empty if they are."""
     settings = [
         f"{name}: " + ", ".join(f"{value} for {listed(labels)}" for value, labels in values.items())
