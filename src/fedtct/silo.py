@@ -204,7 +204,8 @@ class Silo:
         start = _start(m)
         term = correction.before(memory, start.parameters) if correction else None
         seed = derive(m["seed"], "train", m["round"], self.index)
-        return rating, LocalJob(self.index, self.x, self.y, frozen.whole(start), plan, seed, frozen.spread(term))
+        whole, spread = frozen.whole(start), frozen.spread(term)
+        return rating, LocalJob(self.index, self.x, self.y, whole, plan, seed, spread, self.spec.num_classes)
 
     def end_training(self, message: Message, job: LocalJob, local: Weights) -> Message:
         """Remember what the algorithm needs remembered, and reply."""

@@ -69,6 +69,7 @@ class RunConfig:
     weight_decay: float = setting(1e-5, "weight decay", "X")
     trainable: str = setting("all", "all, last-layer or last:N", "PART")
     augment: str = setting("none", "none or crop-flip", "NAME")
+    pretext: str = setting("none", "TCT: stage 1 learns how images are turned, not labels: rotations", "NAME")
     init_weights: str = setting("", "start from this state dict", "FILE")
     patience: int = setting(0, "stop after N rounds without a better holdout", "N")
     evaluate_every: int = setting(1, "rate the model every N rounds", "N")
@@ -161,7 +162,7 @@ class RunConfig:
             ("method fedprox", self.method == "fedprox", ("mu",)),
             ("method feddyn", self.method == "feddyn", ("alpha",)),
             ("method fedadam", self.method == "fedadam", ("server_lr",)),
-            ("method tct", bool(stage2), ("p", "normalize", "stage2")),
+            ("method tct", bool(stage2), ("pretext", "p", "normalize", "stage2")),
             ("stage 2 by scaffold or fedavg", stage2 in ("scaffold", "fedavg"), ("steps",)),
             ("stage 2 in many rounds", stage2 not in ("", "ridge"), ("stage2_lr",)),
             ("stage 2 by ridge", stage2 == "ridge", ("ridge", "d")),

@@ -1,5 +1,6 @@
 """A configuration's plain values as the estimator that they describe."""
 
+from dataclasses import replace
 from typing import Any
 
 from fedtct.errors import FedtctError
@@ -18,8 +19,8 @@ def estimator(config: RunConfig, model: Model, num_classes: int | None = None) -
     """The method that a configuration names, with all its settings."""
     if config.method != "tct":
         return _stage1(config, config.method, model, num_classes)
-    features = TangentFeatures(config.p, config.seed, config.normalize)
-    return TCT(model, _stage1(config, "fedavg", model, num_classes), features, _stage2(config))
+    stage1 = replace(_stage1(config, "fedavg", model, num_classes), pretext=config.pretext)
+    return TCT(model, stage1, TangentFeatures(config.p, config.seed, config.normalize), _stage2(config))
 
 
 def _stage1(config: RunConfig, method: str, model: Model, num_classes: int | None) -> Stage1:

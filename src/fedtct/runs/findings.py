@@ -32,7 +32,7 @@ ALONE_EPOCHS = 25  # that a silo trains by itself, or as many as it trained in t
 # What a model that a silo trains alone does not depend on: the rest of the settings decides on it.
 OF_THE_METHOD = (
     *("method", "rounds", "local_epochs", "patience", "evaluate_every", "mu", "alpha", "server_lr"),
-    *("p", "normalize", "stage2", "steps", "stage2_lr", "ridge", "d", "epsilon", "delta", "clip"),
+    *("pretext", "p", "normalize", "stage2", "steps", "stage2_lr", "ridge", "d", "epsilon", "delta", "clip"),
     *("device", "data_dir"),
 )
 

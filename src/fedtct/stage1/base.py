@@ -12,6 +12,7 @@ from torch import Tensor
 from fedtct.calibration import calibrate
 from fedtct.classifier import Fit, NetworkClassifier
 from fedtct.data.augment import check_augmentation
+from fedtct.data.pretext import check_pretext
 from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole, make_plain
 from fedtct.federation import Federation, Replies
 from fedtct.history import Journal, State
@@ -33,6 +34,8 @@ class Stage1(ABC):
     - ``rounds``, and in each ``local_epochs`` epochs of SGD with ``batch_size``, ``lr`` and ``weight_decay``, on
       cross-entropy, or on squared error if silos hold real numbers
     - ``augment``: "none", or "crop-flip" for images
+    - ``pretext``: for TCT, what the network learns instead of the labels: "rotations", which way images were turned; it
+      hardly matters then how labels are dealt. Of models with fewer than four outputs the last is for all other turns
     - ``trainable``: "all", "last-layer" for the head alone, "last:3" for the last three of the model's own parts; the
       rest, and parameters without requires_grad, are sent to silos once and not in rounds
     - ``init_weights``: a file with a state dict to start from
@@ -55,6 +58,7 @@ class Stage1(ABC):
     lr: float = 0.1
     weight_decay: float = 1e-5
     augment: str = "none"
+    pretext: str = "none"
     trainable: str = "all"
     init_weights: str | Path | None = None
     head: str | None = None
@@ -76,10 +80,19 @@ class Stage1(ABC):
         check_whole(1, evaluate_every=self.evaluate_every, **given)
         self._check_privacy()
         self._plan().check()
+        if self.patience is not None and not self.learns_labels:
+            raise FedtctError(f"patience judges by how good a model is, and pretext='{self.pretext}' does not tell")
 
     def _plan(self, prox: float = 0.0) -> LocalPlan:
         return LocalPlan(
-            self.local_epochs, self.batch_size, self.lr, self.weight_decay, prox, self.augment, self.trainable
+            self.local_epochs,
+            self.batch_size,
+            self.lr,
+            self.weight_decay,
+            prox,
+            self.augment,
+            self.trainable,
+            self.pretext,
         )
 
     def _check_privacy(self) -> None:
@@ -89,6 +102,11 @@ class Stage1(ABC):
             raise FedtctError(f"{type(self).__name__} has no differential privacy: use FedAvg, FedProx or FedAdam")
         if self.noise and self.patience is not None:
             raise FedtctError("patience judges by what silos say about models, which is not differentially private")
+
+    @property
+    def learns_labels(self) -> bool:
+        """Whether the network is trained to answer, and can be rated; else it learns features alone, for TCT."""
+        return self.pretext == "none"
 
     @abstractmethod
     def round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:
@@ -112,7 +130,7 @@ class Stage1(ABC):
         Silos rate the state's parameters, and train from there or from ``start``; a round without a rating brings only
         what they train from.
         """
-        rated = number % self.evaluate_every == 0 and not self.noise
+        rated = number % self.evaluate_every == 0 and not self.noise and self.learns_labels
         question: Message = {
             "parameters": state["parameters"],
             "buffers": state["buffers"],
@@ -140,6 +158,8 @@ class Stage1(ABC):
 
         Returns the model and the history of its rounds.
         """
+        if not self.learns_labels:
+            raise FedtctError(f"pretext='{self.pretext}' learns features, no classes: use it as TCT's stage 1")
         session = self.open(silos, self.model, test, journal)
         weights = self.run(session)
         temperature = calibrate(session.federation, weights._asdict()) if session.calibrates else None
@@ -179,6 +199,7 @@ class Stage1(ABC):
                 "noise makes meaningless: use GroupNorm, as 'resnet18-gn' does"
             )
         check_augmentation(self.augment, session.spec.inputs.shape)
+        check_pretext(self.pretext, session.spec.inputs.shape, session.spec.num_classes)
         try_training(session.spec, session.network, self.trainable)
 
     def run(self, session: Session) -> Weights:

@@ -47,13 +47,15 @@ class Training(Stage):
         return after | {"frozen": state["frozen"]}, replies
 
     def evaluate(self, state: State) -> Replies | None:
-        """With noise silos tell nothing about models."""
-        return None if self.method.noise else self.session.federation.ask("evaluate", self._whole(state)._asdict())
+        """With noise silos tell nothing about models; of features alone there is nothing to tell."""
+        if self.method.noise or not self.method.learns_labels:
+            return None
+        return self.session.federation.ask("evaluate", self._whole(state)._asdict())
 
     def test(self, state: State) -> Score | None:
         """By the server's copy of the network."""
         session, network = self.session, self.session.network
-        if session.test is None:
+        if session.test is None or not self.method.learns_labels:
             return None
         network.load(self._whole(state))
         network.module.eval()

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from fedtct.data.augment import AUGMENTATIONS
+from fedtct.data.pretext import PRETEXTS, TURNS, draw_turns, turn
 from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole
 from fedtct.models import Network, Weights
 from fedtct.seeds import generator, seeded
@@ -30,6 +31,7 @@ class LocalPlan:
     prox: float = 0.0
     augment: str = "none"
     trainable: str = "all"
+    pretext: str = "none"
 
     @classmethod
     def among(cls, message: Mapping[str, Any]) -> "LocalPlan":
@@ -57,6 +59,8 @@ class LocalPlan:
         check_not_negative(weight_decay=self.weight_decay)
         if self.augment not in AUGMENTATIONS:
             raise FedtctError(f"unknown augment '{self.augment}'. Known: {', '.join(AUGMENTATIONS)}")
+        if self.pretext not in PRETEXTS:
+            raise FedtctError(f"unknown pretext '{self.pretext}'. Known: {', '.join(PRETEXTS)}")
         if not re.fullmatch("all|last-layer|last:[1-9][0-9]*", self.trainable):
             raise FedtctError(f"unknown trainable '{self.trainable}'. Known: all, last-layer, last:N")
 
@@ -72,33 +76,44 @@ class LocalJob:
     plan: LocalPlan
     seed: int
     correction: Tensor | None = None
+    outputs: int = TURNS  # of the network, where it learns which way images are turned
 
 
 class Epoch(NamedTuple):
     """All that is random in an epoch, drawn on the CPU so that every device sees the same."""
 
     order: Tensor  # of the samples
-    changes: Tensor | None  # what augmentation does to the sample at each place of that order
+    changes: Tensor | None  # to the sample at each place of that order: by the pretext task, then by augmentation
 
 
 def draw_epochs(samples: int, plan: LocalPlan, seed: int) -> list[Epoch]:
-    """A fresh order and fresh augmentation for every epoch."""
-    augmentation = AUGMENTATIONS[plan.augment]
+    """A fresh order and fresh changes for every epoch."""
     epochs = []
     for number in range(plan.epochs):
         draws = generator(seed, "epoch", number)
         order = torch.randperm(samples, generator=draws)
-        epochs.append(Epoch(order, augmentation.draw(samples, draws) if augmentation else None))
+        epochs.append(Epoch(order, _draw_changes(samples, plan, draws)))
     return epochs
 
 
+def _draw_changes(samples: int, plan: LocalPlan, draws: torch.Generator) -> Tensor | None:
+    columns = [draw_turns(samples, draws)] if plan.pretext == "rotations" else []
+    if augmentation := AUGMENTATIONS[plan.augment]:
+        columns.append(augmentation.draw(samples, draws))
+    return torch.cat(columns, 1) if columns else None
+
+
 def batch(job: LocalJob, indices: Tensor, changes: Tensor | None) -> tuple[Tensor, Tensor]:
-    """These of a job's samples, augmented, and their labels."""
-    images = job.x[indices]
-    augmentation = AUGMENTATIONS[job.plan.augment]
-    if augmentation is not None and changes is not None:
+    """These of a job's samples, changed, and what is to be learnt of them."""
+    images, y = job.x[indices], job.y[indices]
+    if changes is None:
+        return images, y
+    if job.plan.pretext == "rotations":
+        turns, changes = changes[:, 0], changes[:, 1:]
+        images, y = turn(images, turns), turns.clamp(max=job.outputs - 1)  # the last of few is for all other turns
+    if augmentation := AUGMENTATIONS[job.plan.augment]:
         images = augmentation.apply(images, changes)
-    return images, job.y[indices]
+    return images, y
 
 
 def batch_loss(network: Network, x: Tensor, y: Tensor) -> Tensor:
