@@ -33,6 +33,7 @@ METHODS = {
     "last layer by scaffold": fedtct.Scaffold("mlp", rounds=3, local_epochs=1, trainable="last-layer"),
     "tct": TCT,
     "gradient descent": fedtct.TCT("mlp", TCT.stage1, TCT.features, fedtct.GradientDescent(rounds=2)),
+    "without labels": replace(TCT, stage1=replace(TCT.stage1, pretext="rotations")),
     "ridge": fedtct.TCT("mlp", TCT.stage1, TCT.features, fedtct.Ridge(d=200, ridge="holdout")),
     "private": PRIVATE,  # by Flower's own mod there, by ours here
     "private, diverged": replace(PRIVATE, lr=1e30),  # updates of zero
