@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fedtct.privacy import noise_multiplier
     from fedtct.silo import Silo
     from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold
-    from fedtct.stage2 import FedAvgRegression, GradientDescent, Ridge, ScaffoldRegression
+    from fedtct.stage2 import ConjugateGradient, FedAvgRegression, GradientDescent, Ridge, ScaffoldRegression
     from fedtct.tangent import TangentFeatures, tangent_features
     from fedtct.tct import TCT
 
@@ -31,7 +31,7 @@ _HOMES = {
     "privacy": ("noise_multiplier",),
     "silo": ("Silo",),
     "stage1": ("Centralized", "FedAdam", "FedAvg", "FedDyn", "FedProx", "Scaffold"),
-    "stage2": ("FedAvgRegression", "GradientDescent", "Ridge", "ScaffoldRegression"),
+    "stage2": ("ConjugateGradient", "FedAvgRegression", "GradientDescent", "Ridge", "ScaffoldRegression"),
     "tangent": ("TangentFeatures", "tangent_features"),
     "tct": ("TCT",),
 }
@@ -41,6 +41,7 @@ __all__ = [
     "TCT",
     "Centralized",
     "Classifier",
+    "ConjugateGradient",
     "Dataset",
     "FedAdam",
     "FedAvg",

@@ -239,12 +239,15 @@ class Silo:
 
     @full_precision()
     def regress(self, message: Message) -> Message:
-        """Many local steps of linear regression from the server's W."""
+        """Local steps of linear regression from the server's W, or from where it says."""
         m, regression, memory = message, self.regression(), self.memory.setdefault("stage2", {})
         self._check_step_size(regression.largest_eigenvalue, m["lr"], m["steps"])
         scaffold = ScaffoldCorrection(m["lr"], m["server_steps"]) if m["correction"] == "scaffold" else None
-        start, local = take_steps(regression, m["w"], m["lr"], m["steps"], scaffold, memory)
-        reply = self._rating(m["w"], regression.scores(start)) if m["evaluate"] else {}
+        start, local = take_steps(
+            regression, m["start" if "start" in m else "w"], m["lr"], m["steps"], scaffold, memory
+        )
+        scores = times(regression.z, m["w"]) if "start" in m else regression.scores(start)
+        reply = self._rating(m["w"], scores) if m["evaluate"] else {}
         return reply | {"n": len(self), "w": local}
 
     def _check_step_size(self, largest_eigenvalue: float, lr: float, steps: int) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fedtct import TCT, FedAvg, FedtctError, LocalFederation, Ridge, Silo, TangentFeatures
 from fedtct.history import Journal, State
 from fedtct.seeds import derive
+from fedtct.tasks import UNNAMED
 from fedtct.training import LocalPlan
 from fedtct.training.local_update import draw_epochs
 
@@ -19,6 +20,7 @@ Data = tuple[Tensor, Tensor]
 
 quick = settings(max_examples=25)
 
+CLASSES = 3
 UNEQUAL = (20, 10, 5)  # in batches of 8: steps of 8, 8, 4 · 8, 2 · 5
 UNTRAINED = FedAvg(rounds=0)
 
@@ -155,6 +157,24 @@ def tct(model, stage2, *, p: int = 100_000, stage1=UNTRAINED, **features) -> TCT
 def normalised_features(model, x: Tensor) -> Tensor:
     """What a TCT model's linear part sees, bias included, in float64."""
     return model.linear.normaliser(model.tangents(x)).double()
+
+
+def problem(model, parts):
+    """The regression that stage 2 of this model solved, a silo's part each, in float64."""
+    return [(normalised_features(model, x), UNNAMED.targets(y, CLASSES).double()) for x, y in parts]
+
+
+def pooled_solution(regression):
+    """The least-squares solution of smallest norm, which descent from zero leads to."""
+    z, y = pooled(regression)
+    return torch.linalg.pinv(z, rcond=1e-6) @ y
+
+
+def error(stage2, silos, parts):
+    """How far from the pooled solution a method ends."""
+    model = tct("linear", stage2).fit(silos).model
+    solution = pooled_solution(problem(model, parts))
+    return float((model.linear.w.double() - solution).norm() / solution.norm())
 
 
 def assert_refused(message, silos, model="linear", test=None):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from core_helpers import Diary, deal, normalised_features, pooled, quick, skewed_data, skewed_silos, tct
+from core_helpers import CLASSES, Diary, deal, error, pooled, problem, quick, skewed_data, skewed_silos, tct
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,31 +30,12 @@ from fedtct.training import ScaffoldCorrection
 
 targets = UNNAMED.targets
 
-CLASSES = 3
 ITERATIVE = [ScaffoldRegression, FedAvgRegression, GradientDescent]
 
 
 def test_targets_are_one_hot_less_their_mean():
     expected = torch.tensor([[0.75, -0.25, -0.25, -0.25], [-0.25, -0.25, 0.75, -0.25]])
     assert torch.equal(targets(torch.tensor([0, 2]), 4), expected)
-
-
-def problem(model, parts):
-    """The regression that stage 2 of this model solved, a silo's part each, in float64."""
-    return [(normalised_features(model, x), targets(y, CLASSES).double()) for x, y in parts]
-
-
-def pooled_solution(regression):
-    """The least-squares solution of smallest norm, which descent from zero leads to."""
-    z, y = pooled(regression)
-    return torch.linalg.pinv(z, rcond=1e-6) @ y
-
-
-def error(stage2, silos, parts):
-    """How far from the pooled solution a method ends."""
-    model = tct("linear", stage2).fit(silos).model
-    solution = pooled_solution(problem(model, parts))
-    return float((model.linear.w.double() - solution).norm() / solution.norm())
 
 
 @pytest.mark.parametrize("sizes", [(12, 12, 12), (25, 8, 3), (3,) * 8], ids=str)

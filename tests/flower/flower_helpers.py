@@ -32,6 +32,7 @@ METHODS = {
     "last layer": fedtct.FedAvg("mlp", rounds=3, local_epochs=1, trainable="last-layer"),
     "last layer by scaffold": fedtct.Scaffold("mlp", rounds=3, local_epochs=1, trainable="last-layer"),
     "tct": TCT,
+    "conjugate gradients": fedtct.TCT("mlp", TCT.stage1, TCT.features, fedtct.ConjugateGradient(rounds=4)),
     "gradient descent": fedtct.TCT("mlp", TCT.stage1, TCT.features, fedtct.GradientDescent(rounds=2)),
     "without labels": replace(TCT, stage1=replace(TCT.stage1, pretext="rotations")),
     "ridge": fedtct.TCT("mlp", TCT.stage1, TCT.features, fedtct.Ridge(d=200, ridge="holdout")),

@@ -202,6 +202,32 @@ def test_with_grace_a_round_does_not_wait_for_the_last(grid):
     assert fit.history[1].silos == ("s0", "s1", "s3")
 
 
+@pytest.mark.parametrize("stays_away", [False, True])
+def test_conjugate_gradients_end_at_the_optimum_of_those_who_are_there(grid, stays_away):
+    """Gone for three rounds, or for good."""
+    stage2 = fedtct.ConjugateGradient(rounds=60, evaluate_every=1000)
+    method = fedtct.TCT("mlp", TCT.stage1, fedtct.TangentFeatures(p=10), stage2)
+
+    def leave(message):
+        asked = [question for _, question in grid.asked].count("regress")
+        away = asked >= 20 and (stays_away or asked < 29)
+        (grid.offline.add if away else grid.offline.discard)(102)
+
+    grid.before = leave
+    fit = method.fit(over(grid, min_silos=3))
+    assert {len(row.silos) for row in fit.history if row.stage == "stage2" and row.round} == {3, 4}
+    model = fit.model
+    there = [part for number, part in enumerate(parts()) if not stays_away or number != 2]
+    z, y = (torch.cat(columns) for columns in zip(*(seen(model, *part) for part in there), strict=True))
+    assert torch.allclose(model.linear.w.double(), torch.linalg.pinv(z, rcond=1e-6) @ y, rtol=1e-2, atol=1e-3)
+
+
+def seen(model, x, y):
+    """What stage 2 makes of samples, in float64: normalised features and targets."""
+    x, y = model.spec.encode(x, y, "x")
+    return model.linear.normaliser(model.tangents(x)).double(), model.spec.task.targets(y, 10).double()
+
+
 def test_a_silo_that_comes_back_to_stage_2_is_right(grid, tmp_path):
     """Gone for a round of a convex problem and back, it ends where everybody was going."""
     stage2 = fedtct.ScaffoldRegression(rounds=100, steps=200, lr="auto", evaluate_every=1000)

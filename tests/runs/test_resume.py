@@ -36,6 +36,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "tct by scaffold": TCT | {"rounds": (2, 3)},
     "tct by scaffold with patience": TCT | PATIENT | {"rounds": (2, 3), "patience": 1},
     "tct by ridge": TCT | {"rounds": 2, "stage2": "ridge"},
+    "tct by conjugate gradients": TCT | {"rounds": (1, 4), "stage2": "conjugate-gradient"},
+    "tct without labels": TCT | {"rounds": (2, 1), "pretext": "rotations"},
 }
 
 

@@ -11,7 +11,8 @@ from fedtct.runs.config import SETTINGS
 
 # What few runs need to change: help shows these with --help-all.
 RARE = {"data_dir", "limit", "weight_decay", "trainable", "init_weights", "evaluate_every", "mu", "alpha", "server_lr"}
-RARE |= {"pretext", "image_size", "texts", "ignore", "normalize", "steps", "stage2_lr", "ridge", "d", "delta", "clip", "precision"}
+RARE |= {"image_size", "texts", "ignore", "pretext", "normalize", "steps", "stage2_lr", "ridge", "d", "delta", "clip"}
+RARE |= {"precision"}
 
 
 def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -51,6 +51,7 @@ from fedtct.models import NetworkSpec
 from fedtct.privacy import AddNoise
 from fedtct.seeds import digest
 from fedtct.silo import Message, Silo
+from fedtct.training.corrections import REMEMBERING
 
 log = logging.getLogger(__name__)
 NEEDS_FEATURES = ("normalise", "regress", "rate")
@@ -253,7 +254,7 @@ def _take_memory(silo: Silo, cache: RunCache, envelope: Envelope, message: Messa
     stage = "stage1" if envelope.question == "train" else "stage2"
     memory = cache.memory(envelope.last).get(stage, {})
     silo.memory = {stage: {name: value.to(silo.device) for name, value in memory.items()}}
-    return bool(memory) or envelope.last < 0 or message["correction"] == "none"
+    return bool(memory) or envelope.last < 0 or message["correction"] not in REMEMBERING
 
 
 def _keep(silo: Silo, cache: RunCache, envelope: Envelope, message: Message, answer: Message) -> None:

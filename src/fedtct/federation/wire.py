@@ -68,7 +68,7 @@ def addressed(content: RecordDict, own: dict[str, Any]) -> RecordDict:
 def halves(question: str, message: Message) -> bool:
     """Whether a round's weights may travel in half precision.
 
-    Not where silos correct their gradients by what they receive: rounding errors would add up there, round by round.
+    Not where steps are corrected by what is sent: rounding errors would add up there, round by round.
     """
     return question in REMEMBERED and bool(message["correction"] == "none")
 

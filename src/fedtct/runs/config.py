@@ -28,7 +28,8 @@ METHODS = {  # with what people call them
     "fedavg-last-layer": "FedAvg, last layer",
     "tct": "TCT",
 }
-STAGE2 = ("scaffold", "fedavg", "gradient-descent", "ridge")
+STAGE2 = ("scaffold", "fedavg", "conjugate-gradient", "gradient-descent", "ridge")
+STAGE2_ROUNDS = {"ridge": 1, "conjugate-gradient": 20}  # of the others 100
 MODEL_OF = {"digits": "mlp", "fashion-mnist": "simple-cnn", "cifar10": "resnet18-bn", "cifar100": "resnet18-bn"}
 OWN = "own"  # the split of silos that bring their own data
 ELSEWHERE = "elsewhere"  # where the data of silos on other machines is
@@ -78,7 +79,7 @@ class RunConfig:
     server_lr: float = setting(0.1, "FedAdam's server learning rate", "X")
     p: int = setting(100_000, "TCT: tangent features", "N")
     normalize: bool = setting(True, "TCT: normalise the features", "")
-    stage2: str = setting("scaffold", "TCT: scaffold, fedavg, ridge, gradient-descent [--data: ridge]", "NAME")
+    stage2: str = setting("scaffold", "TCT: scaffold, conjugate-gradient, ridge, ... [--data: ridge]", "NAME")
     steps: int = setting(500, "TCT: local steps in a round of stage 2", "N")
     stage2_lr: float | str = setting("auto", "TCT: step size of stage 2, or auto", "LR")
     ridge: float | str = setting("gcv", "TCT: ridge strength, gcv or holdout", "X")
@@ -105,7 +106,7 @@ class RunConfig:
         one_round = method == "tct" and stage2 == "ridge"
         values = {
             "model": MODEL_OF.get(given.get("dataset", cls.dataset), cls.model),
-            "rounds": (100, 1) if one_round else (100, 100) if method == "tct" else (200,),
+            "rounds": (100, STAGE2_ROUNDS.get(stage2, 100)) if method == "tct" else (200,),
         } | given
         rounds = as_value("rounds", values["rounds"])
         if one_round and len(rounds) == 1:
@@ -164,7 +165,7 @@ class RunConfig:
             ("method fedadam", self.method == "fedadam", ("server_lr",)),
             ("method tct", bool(stage2), ("pretext", "p", "normalize", "stage2")),
             ("stage 2 by scaffold or fedavg", stage2 in ("scaffold", "fedavg"), ("steps",)),
-            ("stage 2 in many rounds", stage2 not in ("", "ridge"), ("stage2_lr",)),
+            ("stage 2 in steps", stage2 not in ("", "ridge", "conjugate-gradient"), ("stage2_lr",)),
             ("stage 2 by ridge", stage2 == "ridge", ("ridge", "d")),
             (f"fewer features than ridge's d, {self.d}", stage2 != "ridge" or self.p < self.d, ("p",)),
             ("differential privacy, with epsilon", self.epsilon > 0, ("delta", "clip")),

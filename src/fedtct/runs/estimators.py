@@ -8,7 +8,7 @@ from fedtct.importing import is_function_name
 from fedtct.models import Model
 from fedtct.runs.config import RunConfig
 from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold, Stage1, import_method
-from fedtct.stage2 import FedAvgRegression, GradientDescent, Ridge, ScaffoldRegression, Stage2
+from fedtct.stage2 import ConjugateGradient, FedAvgRegression, GradientDescent, Ridge, ScaffoldRegression, Stage2
 from fedtct.tangent import TangentFeatures
 from fedtct.tct import TCT
 
@@ -57,6 +57,8 @@ def _stage2(config: RunConfig) -> Stage2:
         "evaluate_every": config.evaluate_every,
         "patience": config.patience or None,
     }
+    if config.stage2 == "conjugate-gradient":
+        return ConjugateGradient(**{name: value for name, value in shared.items() if name != "lr"})
     if config.stage2 == "gradient-descent":
         return GradientDescent(**shared)
     kind = ScaffoldRegression if config.stage2 == "scaffold" else FedAvgRegression

@@ -6,9 +6,10 @@ import functools
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, cast
 
 import torch
+from torch import Tensor
 
 from fedtct.classifier import LinearModel
 from fedtct.errors import Diverged, FedtctError, check_positive, check_whole, make_plain
@@ -110,7 +111,7 @@ class IterativeRegression(Stage2):
     evaluate_every: int = 1
     patience: int | None = None
 
-    correction: ClassVar[str]  # of silos' gradients: "scaffold" or "none"
+    correction: ClassVar[str]  # of steps, by everybody's: "scaffold" or "conjugate", or "none"
 
     def __post_init__(self) -> None:
         make_plain(self)
@@ -129,15 +130,27 @@ class IterativeRegression(Stage2):
         return self.solve(session, convexify(session, recipe))
 
     def solve(self, session: Session, problem: Convexified) -> LinearModel:
-        """W ← Σ (n_k/n)·W_k, round after round from W = 0. A prepared problem may be solved in several ways."""
+        """Round after round from W = 0. A prepared problem may be solved in several ways."""
         limits = self.step_limits(problem)
         lr = limits.check(self.lr)
         largest = dict(zip(problem.silos, problem.largest_eigenvalues, strict=True))
         steps = functools.partial(inspect_steps, session.federation, largest, lr, limits.diverges_from)
         session.journal.find_out("stage2", steps)
         size = (len(problem.normaliser.mean) + 1, session.spec.num_classes)
-        start = torch.zeros(size, dtype=torch.float32, device=session.network.device)
-        return LinearModel(problem.normaliser, Regressing(self, session, problem, lr).run({"w": start})["w"])
+        start = self.start(torch.zeros(size, dtype=torch.float32, device=session.network.device))
+        return LinearModel(problem.normaliser, Regressing(self, session, problem, lr).run(start)["w"])
+
+    def start(self, w: Tensor) -> State:
+        """The server's state before the first round."""
+        return {"w": w}
+
+    def point(self, state: State) -> Tensor:
+        """Where silos' steps begin."""
+        return cast(Tensor, state["w"])
+
+    def combine(self, state: State, replies: Replies) -> State:
+        """W ← Σ (n_k/n)·W_k."""
+        return {"w": replies.average("w")}
 
     def step_limits(self, problem: Convexified) -> StepLimits:
         """Some silo's steps diverge if lr·λmax ≥ 2."""
@@ -156,15 +169,17 @@ class Regressing(Stage):
     name = "stage2"
 
     def round(self, state: State, number: int) -> tuple[State, Replies]:
-        """W ← Σ (n_k/n)·W_k."""
+        """Steps of all silos, combined; they rate W, and begin there or elsewhere."""
         federation, method = self.session.federation, self.method
+        start, rated = method.point(state), number % method.evaluate_every == 0
         message = {
-            "w": state["w"],
+            "w": state["w"] if rated else start,
+            **({"start": start} if rated and start is not state["w"] else {}),
             "lr": self.lr,
             "steps": method.steps,
             "correction": method.correction,
             "server_steps": method.steps,
-            "evaluate": number % method.evaluate_every == 0,
+            "evaluate": rated,
         }
         replies = federation.ask("regress", message)
         if method.correction != "none" and not federation.begins_anew and len(replies.messages) < len(federation):
@@ -172,7 +187,7 @@ class Regressing(Stage):
                 f"{type(method).__name__} corrects steps by everybody's, and {len(replies.messages)} of "
                 f"{len(federation)} silos replied: ask all of them, or use FedAvgRegression or Ridge"
             )
-        return {"w": replies.average("w")}, replies
+        return method.combine(state, replies), replies
 
     def evaluate(self, state: State) -> Replies | None:
         """By silos."""

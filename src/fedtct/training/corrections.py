@@ -13,6 +13,7 @@ from torch import Tensor
 from fedtct.errors import FedtctError
 
 Memory = dict[str, Tensor]
+REMEMBERING = ("scaffold", "feddyn")  # corrections that a silo must not have forgotten
 
 
 class Correction(Protocol):

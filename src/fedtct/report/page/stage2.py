@@ -62,8 +62,8 @@ def section(task: Task) -> Section | None:
 
 
 def _by_itself(method: Method) -> bool:
-    """Whether a silo's own steps can diverge; those of gradient descent are on everybody's loss."""
-    return method.config.stage2 != "gradient-descent"
+    """Whether a silo's own steps can diverge; others are on everybody's loss."""
+    return method.config.stage2 in ("scaffold", "fedavg")
 
 
 def _reading(stepping: dict[str, Inspected]) -> str:
@@ -71,6 +71,8 @@ def _reading(stepping: dict[str, Inspected]) -> str:
 
 
 def _steps_taken(method: Method, found: Finding) -> str:
+    if method.config.stage2 == "conjugate-gradient":
+        return "in each direction the best step for everybody’s loss"
     size, limit = found["step_size"], found["diverges_from"]
     if _by_itself(method):
         share = f"{100 * size / limit:.0f} %"
