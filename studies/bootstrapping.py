@@ -24,7 +24,7 @@ from fedtct.runs.execute import execute
 from fedtct.runs.folder import RunFolder
 
 SHARED: dict[str, Any] = {"dataset": "cifar10", "method": "tct", "stage2": "ridge", "local_epochs": 1}
-SPLITS = ("classes:1", "classes:2", "dirichlet:0.1")
+SPLITS = ("classes:1", "classes:2")
 LEARNT = ("nothing", "labels", "rotations")
 
 

@@ -1,0 +1,84 @@
+"""How many rounds stage 2 takes: SCAFFOLD, conjugate gradients and gradient descent on the same features.
+
+    python -m studies.stage2_rounds
+    python -m studies.stage2_rounds --show  # what the file tells, without running anything
+
+3,000 images of Fashion-MNIST, ten silos, 10,000 tangent features of a small CNN after ten rounds of FedAvg. SCAFFOLD
+takes the paper's 500 local steps and the largest step size that is safe. No setting was chosen by test accuracies.
+"""
+
+import itertools
+import json
+from dataclasses import replace
+from statistics import fmean, stdev
+from typing import Any
+
+from rich import print as show_table
+from rich.table import Table
+
+import fedtct
+from fedtct.data.datasets import Dataset
+from fedtct.runs.environment import environment
+from fedtct.stage2.base import IterativeRegression, convexify
+from studies import options
+
+SETTINGS: dict[str, Any] = {"dataset": "fashion-mnist", "model": "simple-cnn", "limit": 3000, "silos": 10, "p": 10_000}
+STAGE1: dict[str, Any] = {"rounds": 10, "local_epochs": 2}
+ROUNDS = 50
+SPLITS = ("iid", "classes:2", "classes:1")
+METHODS: dict[str, IterativeRegression] = {
+    "SCAFFOLD": fedtct.ScaffoldRegression(rounds=ROUNDS, steps=500),
+    "conjugate gradients": fedtct.ConjugateGradient(rounds=ROUNDS),
+    "gradient descent": fedtct.GradientDescent(rounds=ROUNDS),
+}
+SHOWN = (2, 5, 10, 20, 50)
+
+
+def main() -> None:
+    """Every split and method, seed by seed; the file is written after each."""
+    chosen = options(__doc__, "results/stage2-rounds.json", seeds=3)
+    if chosen.show:
+        show(json.loads(chosen.file.read_text())["runs"])
+        return
+    where = environment("cpu") | {"command": "python -m studies.stage2_rounds"}
+    data, runs = fedtct.load_dataset(SETTINGS["dataset"]), list[dict[str, Any]]()
+    for seed, split in itertools.product(range(chosen.seeds), SPLITS):
+        for method, curve in curves(data, split, seed).items():
+            runs.append({"split": split, "seed": seed, "method": method} | curve)
+        record = {"config": SETTINGS | {"stage1": STAGE1}, "environment": where, "runs": runs}
+        chosen.file.write_text(json.dumps(record) + "\n")
+    show(runs)
+
+
+def curves(data: Dataset, split: str, seed: int) -> dict[str, dict[str, list[float]]]:
+    """Test accuracy and training loss after every round of stage 2, by method; all begin from the same features."""
+    x, y = (part[: SETTINGS["limit"]] for part in data.train)
+    silos = [fedtct.Silo(x[part], y[part]) for part in fedtct.partition(y, SETTINGS["silos"], split, seed)]
+    stage1 = fedtct.FedAvg(**STAGE1, seed=seed, num_classes=data.num_classes, evaluate_every=1000)
+    features = fedtct.TangentFeatures(SETTINGS["p"], seed)
+    session = stage1.open(fedtct.LocalFederation(silos, "cpu"), SETTINGS["model"], data.test, None)
+    problem = convexify(session, features.recipe(stage1.run(session)))
+    found = {}
+    for name, method in METHODS.items():
+        own = replace(session, journal=fedtct.Journal())
+        method.solve(own, problem)
+        rows = own.journal.history
+        measured = {"test_accuracy": [row.test_accuracy for row in rows], "loss": [row.train_loss for row in rows]}
+        found[name] = {key: [round(value, 5) for value in values] for key, values in measured.items()}
+    return found
+
+
+def show(runs: list[dict[str, Any]]) -> None:
+    """Test accuracies after some rounds, mean and deviation over seeds."""
+    table = Table("split", "method", *(f"{rounds} rounds" for rounds in SHOWN))
+    for split, method in itertools.product(SPLITS, METHODS):
+        found = [run["test_accuracy"] for run in runs if (run["split"], run["method"]) == (split, method)]
+        after = [[100 * curve[rounds] for curve in found] for rounds in SHOWN]
+        spread = [stdev(values) if len(values) > 1 else 0.0 for values in after]
+        cells = (f"{fmean(values):.1f} ± {deviation:.1f}" for values, deviation in zip(after, spread, strict=True))
+        table.add_row(split, method, *cells)
+    show_table(table)
+
+
+if __name__ == "__main__":
+    main()
