@@ -33,7 +33,7 @@ def textbook(z, y, steps):
     return w
 
 
-@pytest.mark.parametrize("rounds", [1, 2, 3, 6])
+@pytest.mark.parametrize("rounds", [2, 3, 6])
 def test_rounds_are_those_of_the_textbook(rounds):
     """After one that tells the gradient."""
     parts = skewed_data(features=60)
@@ -69,6 +69,7 @@ def test_the_loss_never_rises_and_no_method_of_gradients_gets_as_far():
     found = losses(ConjugateGradient(rounds=15), silos)
     assert all(later <= 1.0001 * before for before, later in itertools.pairwise(found))
     descent = losses(GradientDescent(rounds=15), silos)
+    assert found[1] == pytest.approx(descent[1], rel=1e-4)  # a step of gradient descent
     assert all(own <= 1.0001 * other for own, other in zip(found[2:], descent[1:], strict=False))
     assert found[-1] < 0.1 * descent[-1]
 

@@ -112,6 +112,7 @@ class IterativeRegression(Stage2):
     patience: int | None = None
 
     correction: ClassVar[str]  # of steps, by everybody's: "scaffold" or "conjugate", or "none"
+    stride: ClassVar[float] = 1.0  # times lr is a step; long ones lose less to rounding, where nobody goes on from them
 
     def __post_init__(self) -> None:
         make_plain(self)
@@ -175,7 +176,7 @@ class Regressing(Stage):
         message = {
             "w": state["w"] if rated else start,
             **({"start": start} if rated and start is not state["w"] else {}),
-            "lr": self.lr,
+            "lr": method.stride * self.lr,
             "steps": method.steps,
             "correction": method.correction,
             "server_steps": method.steps,

@@ -8,10 +8,8 @@ from torch import Tensor
 
 from fedtct.federation import Replies
 from fedtct.history import State
-from fedtct.stage2.base import Convexified, StepLimits
 from fedtct.stage2.gradient_descent import GradientDescent
 
-PROBE = 2.0**10  # times the largest step that is safe: nobody goes on from there, and less is lost to rounding
 SOLVED, FLAT = 1e-5, 1e-6  # of the first gradient, of the largest curvature: less is rounding errors
 
 
@@ -33,39 +31,41 @@ class ConjugateGradient(GradientDescent):
     lr: Literal["auto"] = field(default="auto", init=False)
 
     correction: ClassVar[str] = "conjugate"
+    stride: ClassVar[float] = 2.0**10
 
-    # A step of everybody from v leads to S(v) = v − H·v + b, with the pooled H and b in units of the step size.
+    # x is the best model of the directions so far, r = b − H·x what is left of its gradient, in units of a safe step.
+    # Before there is a direction, the model w is one such step further.
 
-    def step_limits(self, problem: Convexified) -> StepLimits:
-        """No step diverges, since it shows the way alone."""
-        safe = super().step_limits(problem).safe
-        return StepLimits(torch.inf, PROBE * safe)
+    def start(self, w: Tensor) -> State:
+        """At x = w."""
+        return {"w": w, "x": w}
 
     def point(self, state: State) -> Tensor:
-        """v = w + γ·d, with γ·d longer than w, so that little is lost to rounding; at first w, for its gradient."""
-        w: Tensor = state["w"]
-        return w + _reach(state) * state["d"] if "d" in state else w
+        """v = x + γ·d, with γ·d longer than x, so that little is lost to rounding; at first x, for its gradient."""
+        x: Tensor = state["x"]
+        return x + _reach(state) * state["d"] if "d" in state else x
 
     def combine(self, state: State, replies: Replies) -> State:
-        """α = r·r / d·Hd,  w ← w + α·d,  r ← r − α·Hd,  β = r·r / (r·r before),  d ← r + β·d."""
-        w, reached, silos = state["w"], replies.average("w"), sorted(replies.cost.silos)
+        """α = r·r / d·Hd,  x ← x + α·d,  r ← r − α·Hd,  β = r·r / (r·r before),  d ← r + β·d."""
+        x, silos = state["x"], sorted(replies.cost.silos)
+        downhill = (replies.average("w") - self.point(state)) / self.stride  # b − H·v
         if "d" not in state:
-            r = reached - w
-            return {"w": w, "r": r, "d": r, "solved": SOLVED**2 * _dot(r, r), "silos": silos}
+            solved = SOLVED**2 * _dot(downhill, downhill)
+            return {"w": x + downhill, "x": x, "r": downhill, "d": downhill, "solved": solved, "silos": silos}
         if silos != state["silos"]:  # it is another loss now
-            return {"w": w}
+            return self.start(state["w"])
         r, d = state["r"], state["d"]
-        curved = _quotient(self.point(state) + r - reached, _reach(state))
+        curved = (r - downhill) / _reach(state)
         squares, curvature = _dot(r, r), _dot(d, curved)
-        there_is_more = (squares > state["solved"]) & (curvature > FLAT * PROBE * _dot(d, d))
+        there_is_more = (squares > state["solved"]) & (curvature > FLAT * _dot(d, d))
         far = torch.where(there_is_more, squares / curvature, 0.0)
-        w, r = w + far * d, r - far * curved
-        return state | {"w": w, "r": r, "d": r + _quotient(_dot(r, r), squares) * d}
+        x, r = x + far * d, r - far * curved
+        return state | {"w": x, "x": x, "r": r, "d": r + _quotient(_dot(r, r), squares) * d}
 
 
 def _reach(state: State) -> Tensor:
     """γ, of each class."""
-    return 1 + _quotient(state["w"].norm(dim=0), state["d"].norm(dim=0))
+    return 1 + _quotient(state["x"].norm(dim=0), state["d"].norm(dim=0))
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
