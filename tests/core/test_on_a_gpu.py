@@ -103,6 +103,17 @@ def test_tangent_features_are_those_of_the_processor(name):
     assert error(tangent_features(network.to(GPU), x.to(GPU), coordinates.to(GPU)), expected) < 1e-3
 
 
+def test_side_by_side_silos_learn_without_labels_what_they_learn_one_by_one():
+    def learnt(engine: type[LocalFederation], device: str) -> Tensor:
+        stage1 = FedAvg(rounds=3, lr=0.01, local_epochs=2, batch_size=8, pretext="rotations", augment="crop-flip")
+        federation = engine(silos_with_images(), device, precision="fp32")
+        return TCT(small_cnn(), stage1, TangentFeatures(p=50), Ridge(d=50)).fit(federation).model.recipe.parameters
+
+    found = learnt(LocalFederation, GPU)
+    assert error(found, learnt(OneByOne, GPU)) < 1e-8
+    assert error(found, learnt(LocalFederation, "cpu")) < 1e-8
+
+
 @pytest.mark.parametrize("method", [FedAvg, FedProx, Scaffold, FedDyn, FedAdam])
 def test_side_by_side_silos_learn_what_they_learn_one_by_one(method):
     def learnt(engine: type[LocalFederation], device: str) -> Tensor:

@@ -211,6 +211,7 @@ def test_a_silo_that_died_comes_back(tmp_path):
         {"method": "tct", "rounds": [1, 3]},
         {"method": "tct", "rounds": [1, 2], "stage2": "fedavg"},
         {"method": "tct", "rounds": [1, 2], "stage2": "gradient-descent"},
+        {"method": "tct", "rounds": [1, 4], "stage2": "conjugate-gradient", "pretext": "rotations"},
         {"method": "tct", "rounds": [1, 1], "stage2": "ridge", "d": 200},
     ],
     ids=lambda settings: "-".join([settings["method"], settings.get("stage2", "")]),

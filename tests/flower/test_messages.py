@@ -104,3 +104,9 @@ def test_a_dry_run_solves_nothing(monkeypatch):
     config = RunConfig.of(**SETTINGS, method="tct", stage2="ridge", ridge="holdout", holdout=0.5, rounds=(1, 1))
     told = [line for line in messages(config, *made_up((1, 8, 8), 10), 10) if line.question == "assess"]
     assert [line.down["w"].shape for line in told] == [(9, 101, 10), (1, 101, 10)]  # to choose by, and at the end
+
+
+def test_what_conjugate_gradients_bring_from_the_second_round_on_is_told():
+    config = RunConfig.of(**SETTINGS, method="tct", stage2="conjugate-gradient", rounds=(1, 9))
+    told = [line for line in messages(config, *made_up((1, 8, 8), 10), 10) if line.question == "regress"]
+    assert [(line.times, line.down["start"].shape) for line in told] == [(9, told[0].down["w"].shape)]

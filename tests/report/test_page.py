@@ -70,7 +70,7 @@ def test_what_each_silo_sent_and_received_is_what_was_counted(compared: Path) ->
 
 def test_no_silo_alone_says_how_far_gradient_descent_may_step(compared: Path, run_with: RunWith) -> None:
     run = compared / "tct-classes4-seed0"
-    for solver, wall in (("scaffold", True), ("gradient-descent", False)):
+    for solver, wall in (("scaffold", True), ("gradient-descent", False), ("conjugate-gradient", False)):
         (task,) = arrange([run_with(run, solver, stage2=solver)])
         shown = stage2.section(task)
         assert shown is not None

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fedtct import (
     TCT,
     Centralized,
+    ConjugateGradient,
     FedAdam,
     FedAvg,
     FedAvgRegression,
@@ -254,6 +255,7 @@ def test_defaults_of_commands_are_those_of_methods(method: type[FedAvg]) -> None
     [
         ("scaffold", ScaffoldRegression()),
         ("fedavg", FedAvgRegression()),
+        ("conjugate-gradient", ConjugateGradient()),
         ("gradient-descent", GradientDescent()),
         ("ridge", Ridge()),
     ],

@@ -36,25 +36,21 @@ class ConjugateGradient(GradientDescent):
     # x is the best model of the directions so far, r = b − H·x what is left of its gradient, in units of a safe step.
     # Before there is a direction, the model w is one such step further.
 
-    def start(self, w: Tensor) -> State:
-        """At x = w."""
-        return {"w": w, "x": w}
-
     def point(self, state: State) -> Tensor:
-        """v = x + γ·d, with γ·d longer than x, so that little is lost to rounding; at first x, for its gradient."""
-        x: Tensor = state["x"]
-        return x + _reach(state) * state["d"] if "d" in state else x
+        """v = x + γ·d, with γ·d longer than x, so that little is lost to rounding; at first w, for its gradient."""
+        w: Tensor = state["w"]
+        return state["x"] + _reach(state) * state["d"] if "d" in state else w
 
     def combine(self, state: State, replies: Replies) -> State:
         """α = r·r / d·Hd,  x ← x + α·d,  r ← r − α·Hd,  β = r·r / (r·r before),  d ← r + β·d."""
-        x, silos = state["x"], sorted(replies.cost.silos)
+        w, silos = state["w"], sorted(replies.cost.silos)
         downhill = (replies.average("w") - self.point(state)) / self.stride  # b − H·v
         if "d" not in state:
             solved = SOLVED**2 * _dot(downhill, downhill)
-            return {"w": x + downhill, "x": x, "r": downhill, "d": downhill, "solved": solved, "silos": silos}
+            return {"w": w + downhill, "x": w, "r": downhill, "d": downhill, "solved": solved, "silos": silos}
         if silos != state["silos"]:  # it is another loss now
-            return self.start(state["w"])
-        r, d = state["r"], state["d"]
+            return {"w": w}
+        x, r, d = state["x"], state["r"], state["d"]
         curved = (r - downhill) / _reach(state)
         squares, curvature = _dot(r, r), _dot(d, curved)
         there_is_more = (squares > state["solved"]) & (curvature > FLAT * _dot(d, d))

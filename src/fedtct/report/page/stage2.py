@@ -72,7 +72,7 @@ def _reading(stepping: dict[str, Inspected]) -> str:
 
 def _steps_taken(method: Method, found: Finding) -> str:
     if method.config.stage2 == "conjugate-gradient":
-        return "in each direction the best step for everybody’s loss"
+        return "the best step for everybody’s loss, in one direction after another"
     size, limit = found["step_size"], found["diverges_from"]
     if _by_itself(method):
         share = f"{100 * size / limit:.0f} %"
