@@ -1,4 +1,4 @@
-"""What stage 1 should learn where silos know a class or two each: the labels, how images are turned, or nothing.
+"""What stage 1 should learn where silos know a single class each: the labels, how images are turned, or nothing.
 
     python -m studies.bootstrapping
     python -m studies.bootstrapping --model resnet18-bn --rounds 60 --d 8192 --augment crop-flip
@@ -24,7 +24,7 @@ from fedtct.runs.execute import execute
 from fedtct.runs.folder import RunFolder
 
 SHARED: dict[str, Any] = {"dataset": "cifar10", "method": "tct", "stage2": "ridge", "local_epochs": 1}
-SPLITS = ("classes:1", "classes:2")
+SPLITS = ("classes:1",)
 LEARNT = ("nothing", "labels", "rotations")
 
 

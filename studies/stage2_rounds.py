@@ -13,9 +13,6 @@ from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Any
 
-from rich import print as show_table
-from rich.table import Table
-
 import fedtct
 from fedtct.data.datasets import Dataset
 from fedtct.runs.environment import environment
@@ -38,7 +35,7 @@ def main() -> None:
     """Every split and method, seed by seed; the file is written after each."""
     chosen = options(__doc__, "results/stage2-rounds.json", seeds=3)
     if chosen.show:
-        show(json.loads(chosen.file.read_text())["runs"])
+        print(markdown(json.loads(chosen.file.read_text())["runs"]))
         return
     where = environment("cpu") | {"command": "python -m studies.stage2_rounds"}
     data, runs = fedtct.load_dataset(SETTINGS["dataset"]), list[dict[str, Any]]()
@@ -47,7 +44,7 @@ def main() -> None:
             runs.append({"split": split, "seed": seed, "method": method} | curve)
         record = {"config": SETTINGS | {"stage1": STAGE1}, "environment": where, "runs": runs}
         chosen.file.write_text(json.dumps(record) + "\n")
-    show(runs)
+    print(markdown(runs))
 
 
 def curves(data: Dataset, split: str, seed: int) -> dict[str, dict[str, list[float]]]:
@@ -68,16 +65,14 @@ def curves(data: Dataset, split: str, seed: int) -> dict[str, dict[str, list[flo
     return found
 
 
-def show(runs: list[dict[str, Any]]) -> None:
-    """Test accuracies after some rounds, mean and deviation over seeds."""
-    table = Table("split", "method", *(f"{rounds} rounds" for rounds in SHOWN))
+def markdown(runs: list[dict[str, Any]]) -> str:
+    """Test accuracies after some rounds, mean and deviation over seeds: the table of docs/choose.md."""
+    rows = [["split", "stage 2 by", *map(str, SHOWN)], ["---", "---", *["---:"] * len(SHOWN)]]
     for split, method in itertools.product(SPLITS, METHODS):
         found = [run["test_accuracy"] for run in runs if (run["split"], run["method"]) == (split, method)]
         after = [[100 * curve[rounds] for curve in found] for rounds in SHOWN]
-        spread = [stdev(values) if len(values) > 1 else 0.0 for values in after]
-        cells = (f"{fmean(values):.1f} ± {deviation:.1f}" for values, deviation in zip(after, spread, strict=True))
-        table.add_row(split, method, *cells)
-    show_table(table)
+        rows.append([split, method, *(f"{fmean(values):.1f} ± {stdev(values):.1f}" for values in after)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from doc_helpers import PAGES, ROOT, blocks, commands, run, run_python, unknown
+from studies import stage2_rounds
 
 DOCS = ROOT / "docs"
 RUN_ELSEWHERE = ["demo"]  # by tests/cli/test_process.py
@@ -64,6 +65,15 @@ def test_the_table_of_choose_is_made_from_results() -> None:
     spec.loader.exec_module(methods)
     page = (DOCS / "choose.md").read_text(encoding="utf-8")
     assert methods.markdown(record("digits-methods.json")["table"]) in page
+
+
+def test_how_many_rounds_stage_2_takes_and_what_learning_without_labels_brings_is_what_was_measured() -> None:
+    page = (DOCS / "choose.md").read_text(encoding="utf-8")
+    assert stage2_rounds.markdown(record("stage2-rounds.json")["runs"]) in page
+    nothing, labels, rotations = (f"{100 * run['test_accuracy']:.1f} %" for run in record("bootstrapping.json"))
+    text = " ".join(page.split())
+    told = f"TCT has {rotations} after 20 rounds of one local epoch on rotations, {labels} after as many on labels"
+    assert f"{told}, and {nothing} after none" in text
 
 
 def test_what_a_deployment_costs_is_what_was_measured() -> None:
