@@ -263,3 +263,10 @@ def test_defaults_of_commands_are_those_of_methods(method: type[FedAvg]) -> None
 def test_defaults_of_commands_are_those_of_stage_2(name: str, stage2: Any) -> None:
     built = RunConfig.of(method="tct", stage2=name).build()
     assert built == TCT("mlp", FedAvg("mlp", rounds=100), stage2=stage2)
+
+
+def test_what_learns_no_labels_is_not_stopped_by_patience() -> None:
+    built = RunConfig.of(stage2="conjugate-gradient", pretext="rotations", patience=3, holdout=0.1).build()
+    assert isinstance(built, TCT)
+    assert built.stage1 == FedAvg("mlp", rounds=100, pretext="rotations")
+    assert built.stage2 == ConjugateGradient(rounds=20, patience=3)

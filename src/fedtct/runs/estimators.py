@@ -19,7 +19,9 @@ def estimator(config: RunConfig, model: Model, num_classes: int | None = None) -
     """The method that a configuration names, with all its settings."""
     if config.method != "tct":
         return _stage1(config, config.method, model, num_classes)
-    stage1 = replace(_stage1(config, "fedavg", model, num_classes), pretext=config.pretext)
+    stage1 = _stage1(config, "fedavg", model, num_classes)
+    if config.pretext != "none":  # then nothing is rated, nor waited for, before stage 2
+        stage1 = replace(stage1, pretext=config.pretext, patience=None)
     return TCT(model, stage1, TangentFeatures(config.p, config.seed, config.normalize), _stage2(config))
 
 
