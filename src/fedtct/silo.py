@@ -243,10 +243,9 @@ class Silo:
         m, regression, memory = message, self.regression(), self.memory.setdefault("stage2", {})
         self._check_step_size(regression.largest_eigenvalue, m["lr"], m["steps"])
         scaffold = ScaffoldCorrection(m["lr"], m["server_steps"]) if m["correction"] == "scaffold" else None
-        start, local = take_steps(
-            regression, m["start" if "start" in m else "w"], m["lr"], m["steps"], scaffold, memory
-        )
-        scores = times(regression.z, m["w"]) if "start" in m else regression.scores(start)
+        elsewhere = "start" in m
+        start, local = take_steps(regression, m["start" if elsewhere else "w"], m["lr"], m["steps"], scaffold, memory)
+        scores = times(regression.z, m["w"]) if elsewhere else regression.scores(start)
         reply = self._rating(m["w"], scores) if m["evaluate"] else {}
         return reply | {"n": len(self), "w": local}
 

@@ -138,12 +138,8 @@ class IterativeRegression(Stage2):
         steps = functools.partial(inspect_steps, session.federation, largest, lr, limits.diverges_from)
         session.journal.find_out("stage2", steps)
         size = (len(problem.normaliser.mean) + 1, session.spec.num_classes)
-        start = self.start(torch.zeros(size, dtype=torch.float32, device=session.network.device))
-        return LinearModel(problem.normaliser, Regressing(self, session, problem, lr).run(start)["w"])
-
-    def start(self, w: Tensor) -> State:
-        """The server's state before the first round."""
-        return {"w": w}
+        start = torch.zeros(size, dtype=torch.float32, device=session.network.device)
+        return LinearModel(problem.normaliser, Regressing(self, session, problem, lr).run({"w": start})["w"])
 
     def point(self, state: State) -> Tensor:
         """Where silos' steps begin."""
