@@ -35,7 +35,7 @@ def test_a_silo_that_is_gone_is_left_out_weighted_rightly_and_recorded(grid):
     assert [note["missing"] for note in notes if note["question"] == "train"] == [{"s2": "no answer within 0.2 s"}] * 2
 
 
-@pytest.mark.parametrize("rounds", [1, 2])
+@pytest.mark.parametrize("rounds", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_silo_whose_rows_come_in_another_order_builds_its_features_anew(grid, rounds):
     """As after an export that sorts them: features of one row must not meet what is to be learnt of another."""
     said, seat = [], grid.seats[101]
