@@ -12,6 +12,7 @@ import itertools
 import json
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,12 @@ def main() -> None:
         settings = SHARED | {"split": split, "model": chosen.model, "augment": chosen.augment, "d": chosen.d}
         rounds = chosen.rounds if learnt != "nothing" else 0
         settings |= {"rounds": [rounds, 1], "pretext": "rotations" if learnt == "rotations" else "none"}
-        if any(run["learnt"] == learnt and run["config"] == settings for run in runs):
+        config = RunConfig.of(**settings, evaluate_every=1000, device=chosen.device)
+        told = {name: value for name, value in asdict(config).items() if name not in ("device", "data_dir")}
+        told = json.loads(json.dumps(told))  # as it is read again
+        if any(run["config"] == told for run in runs):
             continue
-        runs.append({"learnt": learnt, "config": settings} | result(settings, chosen.device))
+        runs.append({"learnt": learnt, "config": told} | result(config))
         chosen.file.write_text(json.dumps(runs, indent=1) + "\n")
     table = Table("model", "split", "rounds", "stage 1 learns", "test accuracy, %")
     for run in runs:
@@ -60,13 +64,12 @@ def options() -> argparse.Namespace:
     return arguments.parse_args()
 
 
-def result(settings: dict[str, Any], device: str) -> dict[str, Any]:
+def result(config: RunConfig) -> dict[str, Any]:
     """How good the model is at the end, and how long it took."""
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        config = RunConfig.of(**settings, evaluate_every=1000, device=device)
         fit = execute(RunFolder.create(Path(folder) / "run", config))
-    where = environment(device) | {"command": "python -m studies.bootstrapping"}
+    where = environment(config.device) | {"command": "python -m studies.bootstrapping"}
     seconds = round(time.perf_counter() - start, 1)
     return {"test_accuracy": fit.history[-1].test_accuracy, "seconds": seconds, "environment": where}
 
