@@ -70,11 +70,12 @@ def test_the_table_of_choose_is_made_from_results() -> None:
 def test_how_many_rounds_stage_2_takes_and_what_learning_without_labels_brings_is_what_was_measured() -> None:
     page = (DOCS / "choose.md").read_text(encoding="utf-8")
     assert stage2_rounds.markdown(record("stage2-rounds.json")["runs"]) in page
-    small = [run for run in record("bootstrapping.json") if run["config"]["model"] == "simple-cnn"]
-    nothing, labels, rotations = (f"{100 * run['test_accuracy']:.1f} %" for run in small)
-    text = " ".join(page.split())
-    told = f"TCT has {rotations} after 20 rounds of one local epoch on rotations, {labels} after as many on labels"
-    assert f"{told}, and {nothing} after none" in text
+    for model, name in (("simple-cnn", "small CNN"), ("resnet18-bn", "ResNet-18")):
+        runs = {run["learnt"]: run for run in record("bootstrapping.json") if run["config"]["model"] == model}
+        found = {learnt: f"{100 * run['test_accuracy']:.1f}" for learnt, run in runs.items()}
+        (rounds, _), d = (runs["labels"]["config"][setting] for setting in ("rounds", "d"))
+        row = f"**{found['rotations']}** | {found['labels']} | {found['nothing']} |"
+        assert f"| {name}, {rounds} rounds, {d:,} features | {row}" in page
 
 
 def test_what_a_deployment_costs_is_what_was_measured() -> None:
