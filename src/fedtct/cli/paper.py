@@ -66,7 +66,7 @@ def run(
     seeds: Annotated[int, typer.Option(help="how many seeds", metavar="N", min=1)] = 1,
     minutes: Annotated[float, typer.Option(help="stop after so long, saved", metavar="N")] = float("inf"),
     grid_rounds: Annotated[int, typer.Option(help="choose rates after N rounds [0: a fifth]", metavar="N", min=0)] = 0,
-    lr: Annotated[float, typer.Option(help="this rate, nothing held out [0: choose]", metavar="LR", min=0)] = 0.0,
+    lr: Annotated[float, typer.Option(help="this rate, nothing held out [0: choose]", metavar="RATE", min=0)] = 0.0,
     imagenet: Annotated[str, typer.Option(help="ImageNet ResNet-18 state dict", metavar="FILE")] = "",
     state: Annotated[Path, typer.Option(help="where runs are kept to go on", metavar="DIR")] = Path("runs/paper"),
     results: ResultsDir = RESULTS,
