@@ -233,8 +233,9 @@ class Silo:
 
     @full_precision()
     def normalise(self, message: Message) -> Message:
-        """Normalise the features and decompose the regression; tells how large a step may be."""
-        self._built_features().normalise(Normaliser.among(message), self._targets())
+        """Normalise the features and prepare the regression for steps; tells how large one may be."""
+        features, many_steps = self._built_features(), message["many_steps"]
+        features.normalise(Normaliser.among(message), self._targets(), many_steps=many_steps)
         return {"n": len(self), "largest_eigenvalue": self.regression().largest_eigenvalue}
 
     @full_precision()
@@ -367,7 +368,7 @@ def take_steps(
     """A silo's part of a round of stage 2: the point that W is, and W after the steps."""
     start = regression.point(w)
     for name, point in memory.items():
-        if len(point) != len(start):  # it was remembered in another form, when more or less memory was left
+        if len(point) != len(start):  # a part of one, or remembered in another form, when memory was left or was not
             memory[name] = regression.point(point[: regression.p])
     term = scaffold.before(memory, start) if scaffold else None
     local, gradient = regression.advance(start, term, lr, steps)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtct import ConjugateGradient, FedtctError, GradientDescent, ScaffoldRegression, Silo
+from fedtct.least_squares import closed_form
 
 X, Y = pooled(skewed_data(features=60))
 
@@ -40,6 +41,15 @@ def test_rounds_are_those_of_the_textbook(rounds):
     found = fit(ConjugateGradient(rounds=rounds), [Silo(*part) for part in parts]).model
     expected = textbook(*pooled(problem(found, parts)), rounds - 1)
     assert torch.allclose(found.linear.w.double(), expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("stage2", [ConjugateGradient(rounds=6), GradientDescent(rounds=6)], ids=type)
+def test_silos_of_many_samples_do_not_decompose_them(monkeypatch, stage2):
+    silos = [Silo(*part) for part in skewed_data(features=60)]
+    expected = fit(stage2, silos).model.linear.w
+    monkeypatch.setattr(closed_form, "QUICK", 0)
+    monkeypatch.setattr(torch.linalg, "eigh", None)  # it would fail
+    assert torch.allclose(fit(stage2, silos).model.linear.w, expected, rtol=5e-3, atol=1e-4)
 
 
 @settings(quick, max_examples=6)

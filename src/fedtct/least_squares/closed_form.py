@@ -18,30 +18,44 @@ from fedtct.memory import free_bytes
 
 GRAM_SHARE = 0.5  # of the memory that is left, for decomposing a Gram matrix
 GRAM_COPIES = 4  # the matrix, its eigenvectors, and what LAPACK works in
+QUICK = 1024  # samples or features: a decomposition of a second or so, which is made for its spectrum in any case
 
 
-def local_regression(z: Tensor, y: Tensor, decomposition: tuple[Tensor, Tensor] | None = None) -> "LocalRegression":
+def local_regression(
+    z: Tensor, y: Tensor, decomposition: tuple[Tensor, Tensor] | None = None, *, many_steps: bool = True
+) -> "LocalRegression":
     """One silo's regression, in the form that suits its size.
 
     Z may be stored in half precision: products and the decomposition are taken in the precision of ``y``.
-    ``decomposition`` is (eigenvalues, q) of an earlier one with the same Z, if it was kept.
+    ``decomposition`` is (eigenvalues, q) of an earlier one with the same Z, if it was kept. It takes longer than many
+    rounds of a single step each, which do not need it: for these say that there are not ``many_steps`` in a round.
     """
     if decomposition is None:
-        size = GRAM_COPIES * y.element_size() * min(z.shape) ** 2
-        if size > GRAM_SHARE * free_bytes(z.device):
-            warnings.warn(
-                f"the Gram matrix of {len(z)} samples takes {size / 2**30:.1f} GiB to decompose and does not fit: "
-                "this silo's steps are computed from products with its features, which is slower",
-                stacklevel=2,
-            )
-            decomposition = largest_eigenvalue(z, y), y.new_empty(0, 0)
-        else:
-            gram = outer(z, y.dtype) if len(z) <= z.shape[1] else inner(z, y.dtype)
-            eigenvalues, q = torch.linalg.eigh(gram.div_(len(z)))
-            decomposition = eigenvalues.double().clamp_min(0), q
+        needed = many_steps or min(z.shape) <= QUICK
+        decomposition = decompose(z, y) if needed and _fits(z, y) else (largest_eigenvalue(z, y), y.new_empty(0, 0))
     if decomposition[1].numel() == 0:
         return SeriesRegression(z, y, *decomposition)
     return (DualRegression if len(z) <= z.shape[1] else PrimalRegression)(z, y, *decomposition)
+
+
+def decompose(z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues and eigenvectors of the smaller of ZZᵀ/n and ZᵀZ/n."""
+    gram = outer(z, y.dtype) if len(z) <= z.shape[1] else inner(z, y.dtype)
+    eigenvalues, q = torch.linalg.eigh(gram.div_(len(z)))
+    return eigenvalues.double().clamp_min(0), q
+
+
+def _fits(z: Tensor, y: Tensor) -> bool:
+    """Whether there is memory to decompose."""
+    size = GRAM_COPIES * y.element_size() * min(z.shape) ** 2
+    if size <= GRAM_SHARE * free_bytes(z.device):
+        return True
+    warnings.warn(
+        f"the Gram matrix of {len(z)} samples takes {size / 2**30:.1f} GiB to decompose and does not fit: "
+        "this silo's steps are computed from products with its features, which is slower",
+        stacklevel=3,
+    )
+    return False
 
 
 class LocalRegression(ABC):
@@ -61,9 +75,9 @@ class LocalRegression(ABC):
         return float(self.eigenvalues[-1])
 
     def advance(self, start: Tensor, term: Tensor | None, lr: float, steps: int) -> tuple[Tensor, Tensor]:
-        """W after ``steps`` steps of size ``lr`` from a point, and the mean gradient along them, which is a point too.
+        """W after ``steps`` steps of size ``lr`` from a point, and the mean gradient along them.
 
-        ``term``, a point, is added to every gradient.
+        ``term``, a point, is added to every gradient. The mean gradient is one, too, or the part of one that is W's.
         """
         gradient = self.gradient(self.sum_of_residuals(start, term, lr, steps) / steps)
         w, mean = start[: self.p], gradient[: self.p]
@@ -92,7 +106,7 @@ class LocalRegression(ABC):
 
     @abstractmethod
     def gradient(self, residuals: Tensor) -> Tensor:
-        """The gradient, a point, that residuals in that basis make."""
+        """The gradient that residuals in that basis make: a point, or the part of one that is W's."""
 
 
 class DualRegression(LocalRegression):
@@ -153,7 +167,7 @@ class PrimalRegression(LocalRegression):
 
 
 class SeriesRegression(DualRegression):
-    """Too large for a decomposition: only λmax is known, and q is empty.
+    """Not decomposed: only λmax is known, and q is empty.
 
     The sum of residuals comes from products with Z alone: as a Chebyshev series, whose length grows with √M.
     """
@@ -175,8 +189,8 @@ class SeriesRegression(DualRegression):
         return total
 
     def gradient(self, residuals: Tensor) -> Tensor:
-        """Zᵀ·R/n, and its scores by another pass."""
-        return self.point(transposed_times(self.z, residuals / self.n))
+        """Zᵀ·R/n alone: its scores would take a pass over Z, and are needed in the next round or not at all."""
+        return transposed_times(self.z, residuals / self.n)
 
 
 def gram_times(z: Tensor, v: Tensor) -> Tensor:

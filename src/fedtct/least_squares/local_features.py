@@ -62,11 +62,11 @@ class LocalFeatures:
         """The count, mean and squared deviations of the raw features."""
         return Moments.of(self.raw)
 
-    def normalise(self, normaliser: Normaliser, targets: Tensor) -> None:
-        """Normalised features take the place of the raw ones, and their regression on the targets is decomposed."""
+    def normalise(self, normaliser: Normaliser, targets: Tensor, *, many_steps: bool) -> None:
+        """Normalised features take the place of the raw ones, and their regression on the targets is prepared."""
         z = normalised(self.raw, len(targets), normaliser)
         self.raw, self.held = (), normalised([self.held], len(self.held), normaliser)
-        self.regression = local_regression(z, targets)
+        self.regression = local_regression(z, targets, many_steps=many_steps)
 
 
 @dataclass(frozen=True)

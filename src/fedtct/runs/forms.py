@@ -64,7 +64,7 @@ class Spectrum(TypedDict):
 
 
 class Steps(TypedDict):
-    """A stage 2 that takes steps; silos elsewhere do not tell their spectra."""
+    """A stage 2 that takes steps; not every silo's spectrum is known."""
 
     step_size: float
     diverges_from: float

@@ -54,11 +54,11 @@ class Convexified:
     test: LinearTest
 
 
-def convexify(session: Session, recipe: Recipe) -> Convexified:
+def convexify(session: Session, recipe: Recipe, *, many_steps: bool = True) -> Convexified:
     """Every silo builds its features; one round of statistics makes one normaliser for all, a second hands it out.
 
     A resumed run prepares its silos again, but for the problem that W is of: whoever is missing now, the normaliser and
-    the step size stay.
+    the step size stay. For rounds of a single step silos are prepared faster: say that there are not ``many_steps``.
     """
     federation, journal = session.federation, session.journal
     journal.begin("convexify", 2, 0)
@@ -66,10 +66,10 @@ def convexify(session: Session, recipe: Recipe) -> Convexified:
     moments = federation.ask("moments", recipe._asdict())
     if before is not None:
         state = before.state
-        federation.ask("normalise", Normaliser.among(state)._asdict())
+        federation.ask("normalise", Normaliser.among(state)._asdict() | {"many_steps": many_steps})
     else:
         normaliser = _normaliser(moments, recipe)
-        prepared = federation.ask("normalise", normaliser._asdict())
+        prepared = federation.ask("normalise", normaliser._asdict() | {"many_steps": many_steps})
         state = normaliser._asdict() | _steps_and_shares(prepared)
         for number, replies in enumerate((moments, prepared), start=1):
             journal.record(Row("convexify", number, **vars(replies.cost)))
@@ -128,7 +128,7 @@ class IterativeRegression(Stage2):
 
     def run(self, session: Session, recipe: Recipe) -> LinearModel:
         """Prepare the linear problem, then solve it."""
-        return self.solve(session, convexify(session, recipe))
+        return self.solve(session, convexify(session, recipe, many_steps=self.steps > 1))
 
     def solve(self, session: Session, problem: Convexified) -> LinearModel:
         """Round after round from W = 0. A prepared problem may be solved in several ways."""

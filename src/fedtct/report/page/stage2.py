@@ -45,9 +45,7 @@ def section(task: Task) -> Section | None:
         charts = {label: _spectrum(task, method, found) for label, (method, _, found) in known.items()}
         blocks.append(_one_or_choice(charts))
     else:
-        blocks.append(
-            Note("Of their spectra, silos elsewhere tell the largest eigenvalue only: it limits the step size.")
-        )
+        blocks.append(Note("Of silos’ spectra the largest eigenvalue alone is known: it limits the step size."))
     stepping = {label: entry for label, entry in first.items() if "step_size" in entry[2]}
     if stepping:
         local = {label: entry for label, entry in stepping.items() if _by_itself(entry[0])}
