@@ -73,10 +73,10 @@ class Stage2Problem:
         self.session = stage1.open(self.federation, "simple-cnn", None, None)
         self.recipe = TangentFeatures(p).recipe(stage1.run(self.session))
 
-    def prepare(self) -> Convexified:
-        """Features, normalised and decomposed."""
+    def prepare(self, *, many_steps: bool = True) -> Convexified:
+        """Features, normalised, and decomposed if rounds are to have many steps."""
         self.session.journal = Journal()
-        return convexify(self.session, self.recipe)
+        return convexify(self.session, self.recipe, many_steps=many_steps)
 
 
 def stage2(silos: int, samples: int, p: int, rounds: int, steps: int) -> Work:
@@ -88,7 +88,7 @@ def stage2(silos: int, samples: int, p: int, rounds: int, steps: int) -> Work:
     def work() -> float:
         for silo, z in zip(problem.federation.silos, kept, strict=True):
             silo.take_features({"z": z, "held": z[:0]})
-        problem.federation.ask("normalise", Normaliser.identity(p)._asdict())
+        problem.federation.ask("normalise", Normaliser.identity(p)._asdict() | {"many_steps": True})
         session.journal = Journal()
         ScaffoldRegression(rounds=rounds, steps=steps, lr="auto", evaluate_every=rounds).solve(session, prepared)
         return 1
