@@ -145,6 +145,9 @@ def test_replies_are_reported_as_they_come():
     federation.on_reply = lambda *report: seen.append(report)
     federation.ask("describe", {})
     assert seen == [("describe", 1, 3), ("describe", 2, 3), ("describe", 3, 3)]
+    seen.clear()
+    federation.pooled().ask("describe", {})
+    assert seen == [("describe", 1, 1)]
 
 
 def test_the_size_of_a_message_is_that_of_its_content():

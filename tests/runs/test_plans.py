@@ -39,11 +39,23 @@ def test_every_method_gets_the_same_number_of_rounds(total: int) -> None:
     assert share_rounds("tct", {"rounds": "15,5"})["rounds"] == (15, 5)
 
 
-@pytest.mark.parametrize("given", [{}, {"stage2": "ridge"}, {"data": "silos"}, {"data": "silos", "stage2": "fedavg"}])
-def test_without_a_number_of_rounds_every_method_gets_those_of_tct(given: dict[str, str]) -> None:
-    rounds = share_rounds("tct", given)["rounds"]
-    assert rounds == ((100, 1) if "ridge" in given.values() or given == {"data": "silos"} else (100, 100))
-    assert share_rounds("fedavg", given)["rounds"] == (sum(rounds),)
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, (100, 100)),
+        ({"stage2": "ridge"}, (100, 1)),
+        ({"stage2": "conjugate-gradient"}, (100, 20)),
+        ({"data": "silos"}, (100, 1)),
+        ({"data": "silos", "stage2": "fedavg"}, (100, 100)),
+    ],
+)
+def test_without_a_number_of_rounds_every_method_gets_those_of_tct(
+    given: dict[str, str], expected: tuple[int, int]
+) -> None:
+    assert share_rounds("tct", given)["rounds"] == expected
+    if "data" not in given:  # of a folder, which is not there, a run counts the silos
+        assert RunConfig.of(method="tct", **given).rounds == expected
+    assert share_rounds("fedavg", given)["rounds"] == (sum(expected),)
 
 
 def test_a_comparison_is_every_combination_once() -> None:

@@ -43,7 +43,8 @@ def compare(
     \b
     fedtct compare --methods fedavg,scaffold,tct --split classes:1 --seeds 3
 
-    Without --rounds, every method gets as many as tct's two stages: 200, or 101 if stage 2 is ridge.
+    Without --rounds, every method gets as many as tct's two stages: 200, or 101 if stage 2 is ridge, or 120 if it is
+    conjugate-gradient.
     """
     with Screen(quiet=json) as screen:
         screen.wait("getting ready")

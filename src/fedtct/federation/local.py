@@ -125,7 +125,9 @@ class LocalFederation(Federation):
 
     def pooled(self) -> "LocalFederation":
         """All data in one place: no federation any more, but the bound that federations are held against."""
-        return _Pooled([Silo.pool(self.silos)], self.device, precision=self._asked_precision)
+        pooled = _Pooled([Silo.pool(self.silos)], self.device, precision=self._asked_precision)
+        pooled.on_reply = self.on_reply
+        return pooled
 
 
 class _Pooled(LocalFederation):

@@ -14,7 +14,7 @@ from fedtct.errors import FedtctError
 from fedtct.files import replacing, write_json
 from fedtct.history import rated_on
 from fedtct.runs.caveats import caveats
-from fedtct.runs.config import OWN, OWN_DEFAULTS, RunConfig, as_value
+from fedtct.runs.config import OWN, OWN_DEFAULTS, RunConfig, as_value, tct_rounds
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.plan import Plan
 from fedtct.runs.summary import CommonClass, Summary
@@ -42,8 +42,9 @@ def comparison(
 def share_rounds(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
     """The same number of rounds for every method: tct's two stages share what another spends in one."""
     usual = OWN_DEFAULTS["stage2"] if settings.get("data") else RunConfig.stage2
-    ridge = settings.get("stage2", usual) == "ridge"
-    rounds = as_value("rounds", settings.get("rounds", (100, 1 if ridge else 100)))
+    stage2 = settings.get("stage2", usual)
+    ridge = stage2 == "ridge"
+    rounds = as_value("rounds", settings.get("rounds", tct_rounds(stage2)))
     if method != "tct":
         rounds = (sum(rounds),)
     elif len(rounds) == 1:

@@ -106,7 +106,7 @@ class RunConfig:
         one_round = method == "tct" and stage2 == "ridge"
         values = {
             "model": MODEL_OF.get(given.get("dataset", cls.dataset), cls.model),
-            "rounds": (100, STAGE2_ROUNDS.get(stage2, 100)) if method == "tct" else (200,),
+            "rounds": tct_rounds(stage2) if method == "tct" else (200,),
         } | given
         rounds = as_value("rounds", values["rounds"])
         if one_round and len(rounds) == 1:
@@ -240,6 +240,11 @@ class RunConfig:
         """Whether a choice is made that needs held-out samples in every silo."""
         chooses = self.method == "tct" and self.stage2 == "ridge" and self.ridge == "holdout"
         return bool(self.patience) or chooses
+
+
+def tct_rounds(stage2: str) -> tuple[int, int]:
+    """As many as TCT's two stages have if nobody says."""
+    return 100, STAGE2_ROUNDS.get(stage2, 100)
 
 
 def method_name(method: str) -> str:
