@@ -57,14 +57,28 @@ def test_it_is_training_on_images_turned_beforehand(classes):
     assert torch.equal(found, expected)
 
 
-def test_images_are_cropped_and_flipped_after_they_were_turned():
+def test_images_are_turned_after_they_were_cropped_and_flipped():
+    """Flipped afterwards, one that was turned left would look like a mirror image turned right."""
+    found, turns, epoch = augmented(images())
+    assert torch.equal(turns, epoch.changes[:, 3])
+    assert torch.equal(found, turn(crop_flip(images()[epoch.order], epoch.changes[:, :3]), turns))
+
+
+def test_what_was_up_tells_which_way_an_image_was_turned():
+    sky = torch.zeros(30, 1, 32, 32)
+    sky[:, :, :12] = 1
+    found, turns, _ = augmented(sky)
+    top, bottom = found.mean((1, 3)).split(16, 1)
+    left, right = found.mean((1, 2)).split(16, 1)
+    brightest = torch.stack([side.mean(1) for side in (top, left, bottom, right)]).argmax(0)
+    assert torch.equal(brightest, turns)
+
+
+def augmented(x):
+    """An epoch of these images as a single batch."""
     method = FedAvg(net(), **ROTATIONS, augment="crop-flip")
     (epoch,) = draw_epochs(30, method._plan(), seed=0)
-    assert epoch.changes.shape == (30, 4)
-    job = LocalJob(0, images(), torch.zeros(30), None, method._plan(), seed=0)
-    found, turns = batch(job, epoch.order, epoch.changes)
-    assert torch.equal(turns, epoch.changes[:, 0])
-    assert torch.equal(found, crop_flip(turn(images()[epoch.order], turns), epoch.changes[:, 1:]))
+    return *batch(LocalJob(0, x, torch.zeros(30), None, method._plan(), seed=0), epoch.order, epoch.changes), epoch
 
 
 def test_nothing_is_rated_before_there_is_a_classifier():

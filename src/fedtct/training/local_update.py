@@ -83,7 +83,7 @@ class Epoch(NamedTuple):
     """All that is random in an epoch, drawn on the CPU so that every device sees the same."""
 
     order: Tensor  # of the samples
-    changes: Tensor | None  # to the sample at each place of that order: by the pretext task, then by augmentation
+    changes: Tensor | None  # to the sample at each place of that order: by augmentation, then by the pretext task
 
 
 def draw_epochs(samples: int, plan: LocalPlan, seed: int) -> list[Epoch]:
@@ -97,9 +97,11 @@ def draw_epochs(samples: int, plan: LocalPlan, seed: int) -> list[Epoch]:
 
 
 def _draw_changes(samples: int, plan: LocalPlan, draws: torch.Generator) -> Tensor | None:
-    columns = [draw_turns(samples, draws)] if plan.pretext == "rotations" else []
+    columns = []
     if augmentation := AUGMENTATIONS[plan.augment]:
         columns.append(augmentation.draw(samples, draws))
+    if plan.pretext == "rotations":
+        columns.append(draw_turns(samples, draws))
     return torch.cat(columns, 1) if columns else None
 
 
@@ -108,11 +110,12 @@ def batch(job: LocalJob, indices: Tensor, changes: Tensor | None) -> tuple[Tenso
     images, y = job.x[indices], job.y[indices]
     if changes is None:
         return images, y
-    if job.plan.pretext == "rotations":
-        turns, changes = changes[:, 0], changes[:, 1:]
-        images, y = turn(images, turns), turns.clamp(max=job.outputs - 1)  # the last of few is for all other turns
+    turned = job.plan.pretext == "rotations"
     if augmentation := AUGMENTATIONS[job.plan.augment]:
-        images = augmentation.apply(images, changes)
+        images = augmentation.apply(images, changes[:, :-1] if turned else changes)
+    if turned:  # last: mirrored after it was turned left, an image looks like a mirror image turned right
+        turns = changes[:, -1]
+        images, y = turn(images, turns), turns.clamp(max=job.outputs - 1)  # the last of few is for all other turns
     return images, y
 
 
