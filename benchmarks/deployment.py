@@ -20,9 +20,10 @@ from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.demo import write_npz
 from fedtct.deploy.local import LocalDeployment, replace_text
 from fedtct.history import History
-from fedtct.runs.config import HOLDOUT, RunConfig
+from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import prepare
 from fedtct.runs.folder import read_rows
+from fedtct.runs.settings import HOLDOUT
 
 SILOS, SEED = 4, 0
 SETTINGS = {

@@ -11,7 +11,8 @@ import pytest
 from fedtct import __version__
 from fedtct.cli import main
 from fedtct.report.page import write
-from fedtct.runs.config import RunConfig, read_toml
+from fedtct.runs.config import RunConfig
+from fedtct.runs.settings import read_toml
 from fedtct.tangent import gradients
 
 SMALL = ["--limit", "150", "--silos", "3", "--split", "iid", "--local-epochs", "1", "--p", "200", "--steps", "10"]

@@ -14,9 +14,9 @@ from PIL import Image
 
 from fedtct import Classifier, Silo
 from fedtct.cli import main
-from fedtct.runs.config import OWN_DEFAULTS
 from fedtct.runs.execute import prepare
 from fedtct.runs.folder import RunFolder
+from fedtct.runs.settings import OWN_DEFAULTS
 
 QUICK = ["--rounds", "2", "--local-epochs", "1", "--d", "50"]
 

@@ -15,9 +15,10 @@ from fedtct.federation import post
 from fedtct.federation.wire import FORGET
 from fedtct.report.page import silos
 from fedtct.report.page.tasks import arrange
-from fedtct.runs.config import OWN_DEFAULTS, RunConfig
+from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.saved import Saved, write_card
+from fedtct.runs.settings import OWN_DEFAULTS
 from fedtct.runs.toml import as_toml
 
 pytestmark = pytest.mark.usefixtures("no_pauses")

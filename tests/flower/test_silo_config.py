@@ -18,7 +18,7 @@ from fedtct.deploy.client_app import deployed_silo
 from fedtct.deploy.keys import make_keys
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
-from fedtct.runs.config import OWN_DEFAULTS
+from fedtct.runs.settings import OWN_DEFAULTS
 
 
 def silo(folder, text):

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from fedtct.runs.compare import comparison
-from fedtct.runs.config import RunConfig, read_toml
+from fedtct.runs.config import RunConfig
 from fedtct.runs.findings import find_all
 from fedtct.runs.folder import RunFolder
+from fedtct.runs.settings import read_toml
 
 torch.set_num_threads(1)
 SETTINGS = {"limit": 150, "silos": 3, "rounds": 4, "local_epochs": 1, "p": 200, "steps": 10}

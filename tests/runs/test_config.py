@@ -25,9 +25,9 @@ from fedtct import (
     ScaffoldRegression,
 )
 from fedtct.errors import LARGEST_NUMBER, LARGEST_WHOLE
-from fedtct.runs.config import METHODS, SETTINGS, STAGE2, RunConfig, read_toml
+from fedtct.runs.config import RunConfig
 from fedtct.runs.estimators import estimator
-from fedtct.runs.findings import OF_THE_METHOD
+from fedtct.runs.settings import METHODS, SETTINGS, STAGE2, read_toml, settings_of
 from fedtct.runs.toml import as_toml
 
 positive = st.floats(min_value=0, exclude_min=True, max_value=LARGEST_NUMBER)
@@ -216,7 +216,7 @@ def test_settings_that_are_not_read_change_nothing_and_the_others_do(method: str
 
 @pytest.mark.parametrize("method", METHODS)
 def test_what_not_every_method_reads_is_no_part_of_the_task(method: str) -> None:
-    assert set(RunConfig.of(method=method).unread()) <= set(OF_THE_METHOD)
+    assert set(RunConfig.of(method=method).unread()) <= set(settings_of("method"))
 
 
 def test_an_unknown_setting_is_named_with_the_one_that_was_meant(tmp_path: Path) -> None:

@@ -21,12 +21,13 @@ from fedtct.files import HALF, strict, write_text
 from fedtct.history import Checkpoint, Row
 from fedtct.runs import execute as execute_module
 from fedtct.runs.checkpoint import flatten, read_checkpoint, rows_at, unflatten, write_checkpoint
-from fedtct.runs.config import RunConfig, read_toml
+from fedtct.runs.config import RunConfig
 from fedtct.runs.environment import git_commit
 from fedtct.runs.execute import execute, prepare
 from fedtct.runs.folder import CONFIG, RunFolder, from_line, to_line
 from fedtct.runs.places import free_folder, resuming
 from fedtct.runs.plan import Plan
+from fedtct.runs.settings import read_toml
 from fedtct.runs.summary import Summary, final_row, kept_round
 from fedtct.runs.watcher import Watcher
 

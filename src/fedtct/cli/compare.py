@@ -12,11 +12,12 @@ from fedtct.cli.run import Config, Json, Out, Resume
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
-from fedtct.runs.config import OWN, RunConfig, as_value, read_toml, warn_of_unread
 from fedtct.runs.places import resuming
+from fedtct.runs.settings import OWN, as_value, read_toml
 from fedtct.runs.watcher import Watcher
 
 if TYPE_CHECKING:
+    from fedtct.runs.config import RunConfig
     from fedtct.runs.plan import Plan
 
 METHODS, SPLIT, SEEDS = "fedavg,scaffold,tct", "classes:2", "1"
@@ -49,6 +50,7 @@ def compare(
     with Screen(quiet=json) as screen:
         screen.wait("getting ready")
         from fedtct.runs.compare import comparison
+        from fedtct.runs.config import warn_of_unread
         from fedtct.runs.plan import Plan
 
         if resume is not None:
@@ -75,7 +77,7 @@ def carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool
 
     numbers, several = {name: n for n, name in enumerate(plan.runs, 1)}, len({c.seed for c in plan.runs.values()}) > 1
 
-    def watch(name: str, config: RunConfig) -> Watcher:
+    def watch(name: str, config: "RunConfig") -> Watcher:
         seed = f" seed {config.seed}" if several else ""
         return screen.watch(f"{numbers[name]}/{len(numbers)} {config.method} {config.split}{seed}")
 

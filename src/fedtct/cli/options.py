@@ -1,4 +1,4 @@
-"""The settings of a run as options of a command, made from the fields of RunConfig."""
+"""The settings of a run as options of a command, made from the fields of Settings."""
 
 import inspect
 from collections.abc import Callable
@@ -7,12 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from fedtct.cli.help import HelpAll
-from fedtct.runs.config import SETTINGS
-
-# What few runs need to change: help shows these with --help-all.
-RARE = {"data_dir", "limit", "weight_decay", "trainable", "init_weights", "evaluate_every", "mu", "alpha", "server_lr"}
-RARE |= {"image_size", "texts", "ignore", "pretext", "normalize", "steps", "stage2_lr", "ridge", "d", "delta", "clip"}
-RARE |= {"precision"}
+from fedtct.runs.settings import SETTINGS
 
 
 def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -42,10 +37,10 @@ def _parameter(name: str) -> inspect.Parameter:
     flag = "--" + name.replace("_", "-")
     shared: dict[str, Any] = {
         "help": _help(spec.metadata["help"], spec.default),
-        "hidden": name in RARE,
+        "hidden": spec.metadata["rare"],
         "show_default": False,
     }
-    if spec.type == "bool":
+    if spec.type is bool:
         option = typer.Option(f"{flag}/--no-{flag[2:]}", **shared)
         annotation: Any = Annotated[bool | None, option]
     else:

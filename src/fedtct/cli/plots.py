@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import reason_of
-from fedtct.runs.config import method_name
+from fedtct.runs.settings import method_name
 
 if TYPE_CHECKING:
     from fedtct.classifier import Fit

@@ -12,10 +12,11 @@ from fedtct.cli.plots import look_at_run, needed_unless, report_on, to_look_at
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
-from fedtct.runs.config import RunConfig, read_toml, warn_of_unread
 from fedtct.runs.places import resuming
+from fedtct.runs.settings import as_value, read_toml
 
 if TYPE_CHECKING:
+    from fedtct.runs.config import RunConfig
     from fedtct.runs.folder import RunFolder
     from fedtct.runs.plan import Plan
 
@@ -58,6 +59,8 @@ def run(
                 raise FedtctError(f"--resume goes on in {resume}: leave out --out")
             _resume(resume, given, screen, json, engine)
             return
+        from fedtct.runs.config import RunConfig, warn_of_unread
+
         lr = given.get("lr", "")
         rates = lr if isinstance(lr, list) else str(lr).split(",")
         if len(rates) > 1:
@@ -73,7 +76,7 @@ def run(
         _execute(_folders(engine).create(path, chosen, screen.watch(chosen.method)), screen, json, engine)
 
 
-def default_folder(config: RunConfig) -> Path:
+def default_folder(config: "RunConfig") -> Path:
     """Where a run goes if nobody says."""
     from fedtct.runs.compare import slug
 
@@ -128,9 +131,8 @@ def _execute(folder: "RunFolder", screen: Screen, json: bool, engine: str) -> No
     print_summary(Summary.of(folder), json, to_look_at(folder.path, METRICS))
 
 
-def _choose(config: RunConfig, rates: list[Any], path: Path, screen: Screen, json: bool) -> None:
+def _choose(config: "RunConfig", rates: list[Any], path: Path, screen: Screen, json: bool) -> None:
     from fedtct.runs.choose import candidates
-    from fedtct.runs.config import as_value
 
     plan = candidates(config, "lr", [as_value("lr", rate) for rate in rates])
     _carry_out(plan, path, False, screen, json)

@@ -18,7 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedtct.errors import FedtctError
 from fedtct.files import replacing
-from fedtct.runs.config import DELTA, HOLDOUT
+from fedtct.runs.settings import DELTA, HOLDOUT
 from fedtct.runs.toml import as_toml
 
 CA_DAYS, SERVER_DAYS = 5 * 365, 398

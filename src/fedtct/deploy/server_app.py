@@ -25,10 +25,11 @@ from fedtct.history import Checkpoint
 from fedtct.importing import import_function, is_function_name
 from fedtct.report.page import write_report
 from fedtct.report.page.write import REPORT
-from fedtct.runs.config import ELSEWHERE, OWN, OWN_DEFAULTS, RunConfig, check_names
+from fedtct.runs.config import RunConfig
 from fedtct.runs.findings import confusion
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.forms import CLASSES
+from fedtct.runs.settings import ELSEWHERE, OWN, OWN_DEFAULTS, check_names
 from fedtct.runs.toml import parse_toml
 from fedtct.runs.watcher import Watcher
 from fedtct.tasks import Regression

@@ -21,8 +21,8 @@ from fedtct.federation import pick_device, pick_precision
 from fedtct.files import fingerprint
 from fedtct.importing import import_function, is_function_name
 from fedtct.privacy import check_budget
-from fedtct.runs.config import DELTA, HOLDOUT
 from fedtct.runs.places import check_place
+from fedtct.runs.settings import DELTA, HOLDOUT
 from fedtct.runs.toml import parse_toml
 from fedtct.silo import Silo
 

@@ -14,9 +14,10 @@ from fedtct.errors import FedtctError
 from fedtct.files import replacing, write_json
 from fedtct.history import rated_on
 from fedtct.runs.caveats import caveats
-from fedtct.runs.config import OWN, OWN_DEFAULTS, RunConfig, as_value, tct_rounds
+from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.plan import Plan
+from fedtct.runs.settings import OWN, OWN_DEFAULTS, as_value, tct_rounds
 from fedtct.runs.summary import CommonClass, Summary
 
 TABLE = "summary.csv"

@@ -6,7 +6,8 @@ from typing import Any
 from fedtct.errors import FedtctError
 from fedtct.importing import is_function_name
 from fedtct.models import Model
-from fedtct.runs.config import RunConfig
+from fedtct.privacy import noise_multiplier
+from fedtct.runs.settings import Settings
 from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold, Stage1, import_method
 from fedtct.stage2 import ConjugateGradient, FedAvgRegression, GradientDescent, Ridge, ScaffoldRegression, Stage2
 from fedtct.tangent import TangentFeatures
@@ -15,7 +16,7 @@ from fedtct.tct import TCT
 SHARED = ("local_epochs", "batch_size", "lr", "weight_decay", "augment", "trainable", "seed", "evaluate_every", "clip")
 
 
-def estimator(config: RunConfig, model: Model, num_classes: int | None = None) -> Stage1 | TCT:
+def estimator(config: Settings, model: Model, num_classes: int | None = None) -> Stage1 | TCT:
     """The method that a configuration names, with all its settings."""
     if config.method != "tct":
         return _stage1(config, config.method, model, num_classes)
@@ -25,9 +26,14 @@ def estimator(config: RunConfig, model: Model, num_classes: int | None = None) -
     return TCT(model, stage1, TangentFeatures(config.p, config.seed, config.normalize), _stage2(config))
 
 
-def _stage1(config: RunConfig, method: str, model: Model, num_classes: int | None) -> Stage1:
+def noise_of(config: Settings) -> float:
+    """The noise that ``epsilon`` takes, in sensitivities; 0 without differential privacy."""
+    return noise_multiplier(config.epsilon, config.delta, config.releases) if config.epsilon else 0.0
+
+
+def _stage1(config: Settings, method: str, model: Model, num_classes: int | None) -> Stage1:
     shared = {name: getattr(config, name) for name in SHARED} | {
-        "noise": config.noise,
+        "noise": noise_of(config),
         "rounds": config.rounds[0],
         "num_classes": num_classes,
         "init_weights": config.init_weights or None,
@@ -48,9 +54,9 @@ def _stage1(config: RunConfig, method: str, model: Model, num_classes: int | Non
     return kinds[method](model, **shared)
 
 
-def _stage2(config: RunConfig) -> Stage2:
+def _stage2(config: Settings) -> Stage2:
     if config.stage2 == "ridge":
-        return Ridge(d=config.d, ridge=config.ridge, noise=config.noise)  # type: ignore[arg-type]  # it checks its words
+        return Ridge(d=config.d, ridge=config.ridge, noise=noise_of(config))  # type: ignore[arg-type]  # it checks its words
     if config.epsilon:
         raise FedtctError(f"stage2='{config.stage2}' has no differential privacy: use stage2='ridge'")
     shared: dict[str, Any] = {

@@ -5,7 +5,7 @@ No algorithm needs any of it, and it needs the silos' data in this process: acro
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,18 +23,12 @@ from fedtct.runs.execute import Job
 from fedtct.runs.folder import FINDINGS, RunFolder
 from fedtct.runs.forms import ALONE, CLASSES, SILOS, SPLIT, read_finding
 from fedtct.runs.plan import PLAN
+from fedtct.runs.settings import settings_of
 from fedtct.silo import Silo
 from fedtct.stage1 import Stage1
 from fedtct.tasks import Regression, predicted
 
 ALONE_EPOCHS = 25  # that a silo trains by itself, or as many as it trained in the run if these are fewer
-
-# What a model that a silo trains alone does not depend on: the rest of the settings decides on it.
-OF_THE_METHOD = (
-    *("method", "rounds", "local_epochs", "patience", "evaluate_every", "mu", "alpha", "server_lr"),
-    *("pretext", "p", "normalize", "stage2", "steps", "stage2_lr", "ridge", "d", "epsilon", "delta", "clip"),
-    *("device", "data_dir"),
-)
 
 
 def find_all(folder: RunFolder, job: Job, fit: Fit) -> None:
@@ -180,5 +174,5 @@ def alone_settings(config: RunConfig) -> dict[str, Any]:
     """What decides on the models that silos train alone."""
     trainable = "last-layer" if config.method == "fedavg-last-layer" else config.trainable
     epochs = min(ALONE_EPOCHS, config.local_epochs * sum(config.rounds)) or 1
-    settings = {name: strict(value) for name, value in asdict(config).items() if name not in OF_THE_METHOD}
+    settings = {name: strict(getattr(config, name)) for name in settings_of("data", "training", "draws")}
     return settings | {"trainable": trainable, "epochs": epochs}

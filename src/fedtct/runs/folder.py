@@ -19,11 +19,12 @@ from fedtct.files import read_json, strict, sync, write_json, write_text
 from fedtct.history import Checkpoint, Finding, History, Journal, Row, as_plain
 from fedtct.models import Model
 from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
-from fedtct.runs.config import RunConfig, as_value, read_toml
+from fedtct.runs.config import RunConfig
 from fedtct.runs.environment import environment
 from fedtct.runs.forms import DIVERGED, STAGE2, read_finding
 from fedtct.runs.lock import hold, release
 from fedtct.runs.places import free_folder, resuming
+from fedtct.runs.settings import as_value, read_toml
 from fedtct.runs.toml import as_toml
 from fedtct.runs.watcher import Watcher
 

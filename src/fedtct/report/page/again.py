@@ -6,8 +6,9 @@ from typing import Any
 
 from fedtct.report.page.blocks import Block, Details, Section
 from fedtct.report.page.tasks import Task
-from fedtct.runs.config import ELSEWHERE, SETTINGS, RunConfig
+from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
+from fedtct.runs.settings import ELSEWHERE, SETTINGS
 
 
 def section(task: Task) -> Section:

@@ -7,9 +7,9 @@ from fedtct.history import rated_on
 from fedtct.report.page.blocks import Rating
 from fedtct.report.page.headline import CENTRALIZED
 from fedtct.report.page.tasks import Task, differences, listed
-from fedtct.runs.config import ELSEWHERE
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.forms import CLASSES
+from fedtct.runs.settings import ELSEWHERE
 from fedtct.runs.summary import SILO_SAMPLES, SiloRatings, Summary, final_row, silos_told
 
 

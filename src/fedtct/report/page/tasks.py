@@ -2,21 +2,19 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedtct.errors import FedtctError
 from fedtct.runs.caveats import caveats
-from fedtct.runs.config import RunConfig, method_name
-from fedtct.runs.findings import OF_THE_METHOD
+from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import CONFIG, RunFolder
 from fedtct.runs.forms import SPLIT
 from fedtct.runs.plan import PLAN, Plan
+from fedtct.runs.settings import method_name, settings_of
 from fedtct.runs.summary import silos_told
 
-OF_THE_TRAINING = ("model", "batch_size", "lr", "weight_decay", "trainable", "augment", "init_weights")
-NO_DIFFERENCE = ("seed", "device", "data_dir")
 Differences = dict[str, dict[str, list[str]]]  # by setting and by value, the methods that have it
 
 
@@ -125,7 +123,7 @@ def _labels(runs: Sequence[RunFolder]) -> dict[Path, str]:
     labels = {}
     for run in runs:
         alike = [other for other in runs if other.config.method == run.config.method]
-        own = _settings(run, (*OF_THE_METHOD, *OF_THE_TRAINING))
+        own = _details(run)
         differing = [name for name in own if any(_value(other, name) != own[name] for other in alike)]
         details = ", ".join(f"{name} {text_of(own[name])}" for name in differing)
         labels[run.path] = f"{method_name(run.config.method)}{f' ({details})' if details else ''}"
@@ -170,7 +168,7 @@ def _end_of_path(run: RunFolder, runs: Sequence[RunFolder]) -> str:
 def differences(methods: Sequence[Method]) -> Differences:
     """Settings in which methods differ that read them, beyond those that they are called by, and their seeds."""
     found: Differences = {}
-    for name in _settings(methods[0].runs[0], (*OF_THE_METHOD, *OF_THE_TRAINING)):
+    for name in _details(methods[0].runs[0]):
         readers = [method for method in methods if name not in method.config.unread()]
         differ = len({_amount(method, name) for method in readers}) > 1
         if name != "evaluate_every" and differ and not all(_called_by(name, method, readers) for method in readers):
@@ -213,8 +211,7 @@ def listed(words: Sequence[str]) -> str:
 def _title(run: RunFolder, runs: Sequence[RunFolder], silos: str = "") -> str:
     """The task in words: the dataset, the split, how many silos, a table's target, and whatever else differs."""
     config = run.config
-    rest = [name for name in asdict(config) if name not in (*OF_THE_METHOD, *OF_THE_TRAINING, *NO_DIFFERENCE)]
-    more = [name for name in rest if name not in ("dataset", "split", "silos")]
+    more = [name for name in settings_of("data") if name not in ("dataset", "split", "silos")]
     named = [name for name in more if any(_value(other, name) != _value(run, name) for other in runs)]
     named = [name for name in more if name in named or (name == "target" and config.target)]
     return ", ".join(
@@ -227,8 +224,9 @@ def _title(run: RunFolder, runs: Sequence[RunFolder], silos: str = "") -> str:
     )
 
 
-def _settings(run: RunFolder, names: Iterable[str]) -> Mapping[str, Any]:
-    return {name: _value(run, name) for name in names if name not in ("method", *NO_DIFFERENCE)}
+def _details(run: RunFolder) -> Mapping[str, Any]:
+    """What may tell runs of one method apart."""
+    return {name: _value(run, name) for name in settings_of("method", "training") if name != "method"}
 
 
 def _value(run: RunFolder, name: str) -> Any:

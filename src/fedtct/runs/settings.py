@@ -1,0 +1,157 @@
+"""The settings of a run: what a config.toml holds and what the command line sets.
+
+A help screen reads them, and should not wait for torch: nothing here imports it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fedtct.errors import FedtctError, check_known
+from fedtct.runs.toml import as_toml, parse_toml
+from fedtct.runs.values import parse_value
+
+METHODS = {  # with what people call them
+    "fedavg": "FedAvg",
+    "fedprox": "FedProx",
+    "scaffold": "SCAFFOLD",
+    "feddyn": "FedDyn",
+    "fedadam": "FedAdam",
+    "centralized": "Centralized",
+    "fedavg-last-layer": "FedAvg, last layer",
+    "tct": "TCT",
+}
+STAGE2 = ("scaffold", "fedavg", "conjugate-gradient", "gradient-descent", "ridge")
+STAGE2_ROUNDS = {"ridge": 1, "conjugate-gradient": 20}  # of the others 100
+MODEL_OF = {"digits": "mlp", "fashion-mnist": "simple-cnn", "cifar10": "resnet18-bn", "cifar100": "resnet18-bn"}
+OWN = "own"  # the split of silos that bring their own data
+ELSEWHERE = "elsewhere"  # where the data of silos on other machines is
+HOLDOUT = 0.2  # of silos' own data, here and across machines
+DELTA = 1e-5  # of differential privacy, here and across machines
+OWN_DEFAULTS = {"holdout": HOLDOUT, "stage2": "ridge", "d": 1024}  # for few samples: honest scores, no exact fit
+
+
+def setting(of: str, default: Any, text: str, metavar: str, *, rare: bool = False) -> Any:
+    """A field with the line of help that the command line shows for it; of ``rare`` ones only with --help-all.
+
+    Whether runs that differ in it learn from other data, train a network in another way, or have another method, other
+    draws or just another machine, is what it is ``of``.
+    """
+    return field(default=default, metadata={"help": text, "metavar": metavar, "of": of, "rare": rare})
+
+
+of_data, of_training, of_method, of_draws, of_machine = (
+    partial(setting, kind) for kind in ("data", "training", "method", "draws", "machine")
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All of them, with what they are if nobody says."""
+
+    dataset: str = of_data("digits", "digits, fashion-mnist, cifar10 or cifar100", "NAME")
+    data_dir: str = of_machine("", "where datasets are [$FEDTCT_DATA]", "DIR", rare=True)
+    limit: int = of_data(0, "train on so many samples only [0: all]", "N", rare=True)
+    split: str = of_data("classes:2", "iid, classes:N or dirichlet:ALPHA", "SPLIT")
+    silos: int = of_data(10, "how many silos", "N")
+    data: str = of_data("", "your own data: a file or folder for each silo", "DIR")
+    target: str = of_data("", "of tables: the column that is to be learnt", "COLUMN")
+    task: str = of_data("auto", "classification or regression", "NAME")
+    texts: tuple[str, ...] = of_data((), "of tables: columns whose numbers are codes", "COLUMN[,COLUMN]", rare=True)
+    ignore: tuple[str, ...] = of_data((), "of tables: columns to leave out", "COLUMN[,COLUMN]", rare=True)
+    test: str = of_data("", "your own test data, only scored", "FILE")
+    image_size: tuple[int, ...] = of_data((), "of image folders: height and width to scale to", "H,W", rare=True)
+    holdout: float = of_data(0.0, "share of samples a silo holds out [0; --data: 0.2]", "SHARE")
+    method: str = of_method("tct", "tct, fedavg, ... (see above)", "NAME")
+    model: str = of_training("mlp", "linear, mlp, simple-cnn, resnet18-bn or -gn, module:function", "NAME")
+    rounds: tuple[int, ...] = of_method((100, 100), "rounds [200]; for tct of stage 1 and 2 [100,100]", "N[,N]")
+    local_epochs: int = of_method(5, "epochs a silo trains in a round", "N")
+    batch_size: int = of_training(64, "samples in a step", "N")
+    lr: float = of_training(0.1, "learning rate; run chooses from several", "LR[,LR]")
+    weight_decay: float = of_training(1e-5, "weight decay", "X", rare=True)
+    trainable: str = of_training("all", "all, last-layer or last:N", "PART", rare=True)
+    augment: str = of_training("none", "none or crop-flip", "NAME")
+    pretext: str = of_method(
+        "none", "TCT: stage 1 learns how images are turned, not labels: rotations", "NAME", rare=True
+    )
+    init_weights: str = of_training("", "start from this state dict", "FILE", rare=True)
+    patience: int = of_method(0, "stop after N rounds without a better holdout", "N")
+    evaluate_every: int = of_method(1, "rate the model every N rounds", "N", rare=True)
+    mu: float = of_method(0.01, "FedProx's proximal strength", "X", rare=True)
+    alpha: float = of_method(0.01, "FedDyn's regularisation", "X", rare=True)
+    server_lr: float = of_method(0.1, "FedAdam's server learning rate", "X", rare=True)
+    p: int = of_method(100_000, "TCT: tangent features", "N")
+    normalize: bool = of_method(True, "TCT: normalise the features", "", rare=True)
+    stage2: str = of_method("scaffold", "TCT: scaffold, conjugate-gradient, ridge, ... [--data: ridge]", "NAME")
+    steps: int = of_method(500, "TCT: local steps in a round of stage 2", "N", rare=True)
+    stage2_lr: float | str = of_method("auto", "TCT: step size of stage 2, or auto", "LR", rare=True)
+    ridge: float | str = of_method("gcv", "TCT: ridge strength, gcv or holdout", "X", rare=True)
+    d: int = of_method(4096, "TCT: features of ridge [4096; --data: 1024]", "N", rare=True)
+    epsilon: float = of_method(0.0, "differential privacy of every sample [0: none]", "E")
+    delta: float = of_method(DELTA, "the chance that differential privacy fails", "X", rare=True)
+    clip: float = of_method(1.0, "the norm that updates of stage 1 are clipped to", "X", rare=True)
+    seed: int = of_draws(0, "seed of the split, the weights, every draw", "N")
+    device: str = of_machine("auto", "auto, cpu or cuda", "NAME")
+    precision: str = of_data(
+        "auto", "of networks: fp32, bf16, or auto, bf16 on a GPU but for rows of numbers", "NAME", rare=True
+    )
+
+    def __post_init__(self) -> None:
+        for name in SETTINGS:
+            object.__setattr__(self, name, as_value(name, getattr(self, name)))
+
+    @property
+    def releases(self) -> int:
+        """How many noisy replies a silo gives in the whole run."""
+        return self.rounds[0] + (self.method == "tct")
+
+    def to_toml(self) -> str:
+        """All settings, a line each."""
+        return "".join(f"{name} = {as_toml(value)}\n" for name, value in asdict(self).items())
+
+    def differences(self, given: Mapping[str, Any]) -> list[str]:
+        """Which of these settings are not the ones here; where datasets are is no difference."""
+        names = [name for name in given if name != "data_dir"]
+        return [name for name in names if as_value(name, given[name]) != getattr(self, name)]
+
+
+SETTINGS = {spec.name: spec for spec in fields(Settings)}
+
+
+def settings_of(*kinds: str) -> list[str]:
+    """The names of those that are of these kinds, one kind after another."""
+    return [name for kind in kinds for name, spec in SETTINGS.items() if spec.metadata["of"] == kind]
+
+
+def as_value(name: str, value: Any) -> Any:
+    """A setting as its type says, from a TOML value or from text of the command line."""
+    return parse_value(name, SETTINGS[name].type, value)
+
+
+def check_names(given: Mapping[str, Any], where: str) -> None:
+    """Refuse settings that do not exist, and say which one was probably meant."""
+    for name, value in given.items():
+        if isinstance(value, dict):
+            raise FedtctError(
+                f"{where} has an unknown section [{name}]: there is none but [server], in the run.toml of a deployment"
+            )
+        check_known(name, SETTINGS, where)
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """The settings in a file, checked by name."""
+    values = parse_toml(Path(path))
+    check_names(values, str(path))
+    return values
+
+
+def tct_rounds(stage2: str) -> tuple[int, int]:
+    """As many as TCT's two stages have if nobody says."""
+    return 100, STAGE2_ROUNDS.get(stage2, 100)
+
+
+def method_name(method: str) -> str:
+    """What people call a method; one of the user's own as its class is called."""
+    return METHODS[method] if method in METHODS else method.partition(":")[2]
