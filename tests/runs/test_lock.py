@@ -53,6 +53,6 @@ def test_another_process_may_be_given_time_to_end(taken: Path, monkeypatch: pyte
         monkeypatch.setattr(lock, "_locked", lambda opened: True)
 
     monkeypatch.setattr(lock.time, "sleep", end)
-    lock.hold(taken, patience=30.0)
+    lock.hold(taken, seconds=30.0)
     assert pauses == [lock.RETRY_SECONDS]
     lock.release(taken)

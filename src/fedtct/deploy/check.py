@@ -164,8 +164,8 @@ def _try_to_connect(command: list[str], home: Path) -> Verdict:
         late.set()
         os.killpg(process.pid, signal.SIGKILL)
 
-    patience = threading.Timer(TRUST_SECONDS, give_up)
-    patience.start()
+    timer = threading.Timer(TRUST_SECONDS, give_up)
+    timer.start()
     try:
         for line in process.stdout:
             if LET_IN in line:
@@ -173,7 +173,7 @@ def _try_to_connect(command: list[str], home: Path) -> Verdict:
             if "Exit Code" in line:
                 break
     finally:
-        patience.cancel()
+        timer.cancel()
         stop([process])  # and Flower's children, who hold the pipe
     if late.is_set():
         return Verdict(False, f"trust: the server said neither yes nor no within {TRUST_SECONDS:g} s; try again")

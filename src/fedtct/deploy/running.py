@@ -9,7 +9,8 @@ from fedtct.errors import FedtctError
 from fedtct.runs.lock import hold, release
 
 LET_IN = "SuperNode ID"  # what Flower logs then
-PROCESS, PATIENCE = "running", 5.0  # whose folder it is; seconds for others who only look
+PROCESS = "running"  # whose folder it is
+LOOK_SECONDS = 5.0  # for others who only look
 
 
 class Entrance(logging.Handler):
@@ -23,16 +24,16 @@ class Entrance(logging.Handler):
         """One line of Flower's log."""
         if record.getMessage().startswith(LET_IN):
             with suppress(FedtctError, OSError):  # it is for those who look, and nothing to end for
-                hold(self.home, PATIENCE)
+                hold(self.home, LOOK_SECONDS)
                 (self.home / PROCESS).write_text(str(os.getppid()))  # the command that one ends to end it all
 
 
-def process_of(home: Path, patience: float = 0.0) -> str:
+def process_of(home: Path, seconds: float = 0.0) -> str:
     """The number of the process that runs the silo; empty if none does, or it ends within so many seconds."""
     if not (home / PROCESS).is_file():
         return ""
     try:
-        hold(home, patience)
+        hold(home, seconds)
     except FedtctError:
         return (home / PROCESS).read_text()
     release(home)

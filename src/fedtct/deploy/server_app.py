@@ -14,7 +14,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedtct.classifier import Fit
 from fedtct.data.sources import read_samples, reading
 from fedtct.deploy.log_lines import Speaker, say, warnings_said
-from fedtct.deploy.patience import pull_sooner
+from fedtct.deploy.polling import pull_sooner
 from fedtct.deploy.registration import whose_keys
 from fedtct.deploy.settings import check_settings
 from fedtct.errors import FedtctError, check_not_negative
@@ -60,12 +60,12 @@ class ServerConfig:
     def terms(self, silos: int) -> Terms:
         """When a round counts."""
         return Terms(
-            silos,
-            self.min_silos or silos,
-            self.round_timeout,
-            self.wait,
-            self.grace if self.grace >= 0 else None,
-            self.wire == "fp16",
+            silos=silos,
+            min_silos=self.min_silos or silos,
+            round_timeout=self.round_timeout,
+            wait=self.wait,
+            grace=self.grace if self.grace >= 0 else None,
+            half=self.wire == "fp16",
         )
 
 
@@ -111,14 +111,14 @@ class ServerFolder(RunFolder):
     """A run folder that is saved after every round, with the name silos know the run by and who answered what."""
 
     engine = "fedtct deploy run APP"
-    lock_patience = 30.0  # an app whose server was killed ends a few seconds later
+    lock_seconds = 30.0  # an app whose server was killed ends a few seconds later
 
     def __init__(self, path: Path, config: RunConfig, watcher: Watcher | None = None) -> None:
         super().__init__(path, config, watcher)
         file = path / KEY
         # The run's name in the silos' caches: a resumed run finds them again.
         self.key = file.read_text().strip() if file.is_file() else secrets.token_hex(8)
-        self._early: list[str] = []  # what was noted before there was a folder
+        self._unwritten: list[str] = []  # notes, as long as there is no folder
 
     def begin(self, stage: str, rounds: int, done: int) -> None:
         """Open the folder; the run's name is kept from then on."""
@@ -134,7 +134,7 @@ class ServerFolder(RunFolder):
         """Who answered a question, with how many bytes, and who did not and why."""
         for silo in record["forgot"]:
             say(f"{silo} has lost what it remembered of earlier rounds: its cache was removed or damaged")
-        self._early.append(json.dumps({"time": round(time.time(), 3)} | record) + "\n")
+        self._unwritten.append(json.dumps({"time": round(time.time(), 3)} | record) + "\n")
         if self.begun:
             self._write_notes()
 
@@ -145,8 +145,8 @@ class ServerFolder(RunFolder):
 
     def _write_notes(self) -> None:
         with (self.path / SILOS).open("a", encoding="utf-8") as file:
-            file.writelines(self._early)
-        self._early.clear()
+            file.writelines(self._unwritten)
+        self._unwritten.clear()
 
 
 def server_app(settings: Path) -> ServerApp:
@@ -183,9 +183,17 @@ def serve(
         folder = ServerFolder.create(server.out, config, Speaker())
     config = folder.config
     own_model = config.model if is_function_name(config.model) else ""
-    terms, warn = server.terms(config.silos), folder.watcher.warn
     plan = {"planned_noise": config.noise, "planned_releases": config.releases} if config.epsilon else None
-    federation = FlowerFederation(grid, folder.key, terms, folder.note, own_model, warn, keys, plan)
+    federation = FlowerFederation(
+        grid,
+        folder.key,
+        server.terms(config.silos),
+        note=folder.note,
+        own_model=own_model,
+        warn=folder.watcher.warn,
+        keys=keys,
+        plan=plan,
+    )
     finished = "finished already" if folder.finished else "finished"
     try:
         fit = folder.fit() if folder.finished else _fit(federation, folder, server)

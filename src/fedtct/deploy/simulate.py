@@ -61,7 +61,7 @@ def fit_by_flower(folder: RunFolder, job: Job) -> Fit:
 
     @server.main()
     def main(grid: Grid, context: Context) -> None:
-        terms = Terms(config.silos, config.silos, 24 * 3600.0, wait=WAIT_SECONDS)
+        terms = Terms(config.silos, min_silos=config.silos, round_timeout=24 * 3600.0, wait=WAIT_SECONDS)
         own_model = config.model if is_function_name(config.model) else ""
         federation = FlowerFederation(grid, "simulation", terms, own_model=own_model, warn=folder.watcher.warn)
         federation.on_reply = folder.watcher.reply
@@ -85,12 +85,12 @@ def simulated_silo(context: Context, settings: str, cache: Path) -> Seat:
     job, config = _job(settings)
     silo = job.silos[index]
     return Seat(
-        f"silo-{index}",
-        lambda: silo,
-        cache / str(index),
-        CACHE_BYTES,
-        config.device,
-        config.precision,
+        name=f"silo-{index}",
+        load=lambda: silo,
+        cache=cache / str(index),
+        cache_bytes=CACHE_BYTES,
+        device=config.device,
+        precision=config.precision,
         installed_models=True,
     )
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from fedtct.deploy import hand_over
-from fedtct.deploy.patience import pull_sooner, sleep_less
+from fedtct.deploy.polling import pull_sooner, sleep_less
 from fedtct.deploy.running import Entrance
 
 TASKS = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}  # seconds; one, if nothing is said, for every message

@@ -32,7 +32,7 @@ def _load_flower() -> Any:
     import numpy.ma  # noqa: F401 (for copies)
 
     import fedtct.deploy.client_app  # noqa: F401 (for copies)
-    from fedtct.deploy.patience import pull_sooner
+    from fedtct.deploy.polling import pull_sooner
 
     pull_sooner()
     return entry_points(group="console_scripts")[PROGRAM].load()

@@ -37,7 +37,7 @@ class RunFolder(Journal):
     """A journal on disk. Nothing is written before the first stage begins: bad input leaves nothing behind."""
 
     engine: ClassVar[str] = "fedtct run"  # the command that such a run is begun and gone on with
-    lock_patience: ClassVar[float] = 0.0  # seconds that another process with this folder has to end
+    lock_seconds: ClassVar[float] = 0.0  # seconds that another process with this folder has to end
 
     def __init__(self, path: Path, config: RunConfig, watcher: Watcher | None = None) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class RunFolder(Journal):
         folder = cls(path, RunConfig.of(**there | given), watcher)
         if not folder.finished:
             folder._check_engine()
-            hold(path, cls.lock_patience)
+            hold(path, cls.lock_seconds)
         folder._rewind()
         return folder
 
@@ -102,7 +102,7 @@ class RunFolder(Journal):
         """Open the folder for writing, once."""
         if not self._opened:
             self.path.mkdir(parents=True, exist_ok=True)
-            hold(self.path, self.lock_patience)
+            hold(self.path, self.lock_seconds)
             write_text(self.path / CONFIG, self.config.to_toml())  # first: with it the run can be gone on with
             if self._agreement is not None:
                 write_json(self.path / AGREEMENT, self._agreement)

@@ -15,14 +15,14 @@ RETRY_SECONDS = 0.5
 _held: dict[tuple[int, int], int] = {}  # open folders of this process, whatever they are called by now
 
 
-def hold(folder: Path, patience: float = 0.0) -> None:
+def hold(folder: Path, seconds: float = 0.0) -> None:
     """Keep other processes out of a folder until it is released or this process ends, however it does.
 
-    ``patience`` is how many seconds another process has to end.
+    Another process has so many seconds to end.
     """
     if fcntl is None or _identity(folder) in _held:
         return
-    opened, deadline = os.open(folder, os.O_RDONLY), time.monotonic() + patience
+    opened, deadline = os.open(folder, os.O_RDONLY), time.monotonic() + seconds
     while not _locked(opened):
         if time.monotonic() >= deadline:
             os.close(opened)

@@ -12,7 +12,7 @@ from flwr.supernode import start_client_internal
 from flwr.supernode.runtime import run_clientapp
 
 from fedtct.deploy import supernode, warm
-from fedtct.deploy.patience import LOOK_SECONDS, pull_sooner, sleep_less
+from fedtct.deploy.polling import LOOK_SECONDS, pull_sooner, sleep_less
 from fedtct.deploy.server_app import server_app
 from fedtct.errors import FedtctError
 
