@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
 def array(values):
-    return as_array(torch.tensor(values), half=False)
+    return as_array(torch.tensor(values), fp16=False)
 
 
 CHANGES = {

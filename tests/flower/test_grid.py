@@ -97,7 +97,7 @@ def test_bytes_are_counted_as_flower_serialises_them():
 
 def test_half_precision_halves_the_bytes_and_hardly_changes_the_model(grid, tmp_path):
     full = METHODS["fedavg"].fit(over(grid))
-    half = METHODS["fedavg"].fit(over(grid, run="half", half=True))
+    half = METHODS["fedavg"].fit(over(grid, run="half", fp16=True))
     assert half.history[1].bytes_up < 0.51 * full.history[1].bytes_up
     assert_same(full, half, tolerance=2e-2)
     assert half.model._tensors()["parameters"].dtype == torch.float32
@@ -110,7 +110,7 @@ def test_where_steps_are_corrected_weights_travel_in_full(name, grid):
     if name == "conjugate gradients":
         method = replace(method, stage1=replace(method.stage1, rounds=0))
     full = method.fit(over(grid, run="full"))
-    half = method.fit(over(grid, run="half", half=True))
+    half = method.fit(over(grid, run="half", fp16=True))
     assert_same(full, half)
     assert half.history[-1].bytes_up == full.history[-1].bytes_up
 
@@ -118,13 +118,13 @@ def test_where_steps_are_corrected_weights_travel_in_full(name, grid):
 @pytest.mark.parametrize("large", [7e4, -1e30, float("inf"), float("nan")])
 def test_what_half_precision_cannot_hold_travels_in_full(large):
     message = {"parameters": torch.tensor([1.0, large]), "w": torch.tensor([1 / 3])}
-    arrived, _ = unpack(pack(message, {}, half=True))
+    arrived, _ = unpack(pack(message, {}, fp16=True))
     torch.testing.assert_close(arrived["parameters"], message["parameters"], rtol=0, atol=0, equal_nan=True)
     assert float(arrived["w"]) == float(torch.tensor(1 / 3).half())
 
 
 def test_half_precision_leaves_scales_and_statistics_alone(grid):
-    full, half = TCT.fit(over(grid)), TCT.fit(over(grid, run="half", half=True))
+    full, half = TCT.fit(over(grid)), TCT.fit(over(grid, run="half", fp16=True))
     assert half.history[-1].train_accuracy == pytest.approx(full.history[-1].train_accuracy, abs=0.02)
 
 

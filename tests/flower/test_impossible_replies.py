@@ -155,19 +155,19 @@ def test_the_largest_eigenvalue_of_any_features_can_be(known, newcomers, feature
 
 def set_m2(content):
     m2 = torch.from_numpy(arrays(content)["m2"].numpy())
-    arrays(content)["m2"] = as_array(m2 - 10**6, half=False)
+    arrays(content)["m2"] = as_array(m2 - 10**6, fp16=False)
 
 
 def double(name):
     def change(content):
-        arrays(content)[name] = as_array(torch.from_numpy(arrays(content)[name].numpy()).double(), half=False)
+        arrays(content)[name] = as_array(torch.from_numpy(arrays(content)[name].numpy()).double(), fp16=False)
 
     return change
 
 
 def unsigned(content):
     arrays(content)["correct"] = as_array(
-        torch.from_numpy(arrays(content)["correct"].numpy()).to(torch.uint16), half=False
+        torch.from_numpy(arrays(content)["correct"].numpy()).to(torch.uint16), fp16=False
     )
 
 

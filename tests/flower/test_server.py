@@ -187,7 +187,7 @@ def test_a_run_toml_is_checked(tmp_path):
     file.write_text('method = "fedavg"\nrounds = [2]\nsilos = 3\n[server]\nmin_silos = 2\nwire = "fp16"\n')
     config, server = read_run(file, {"out": "here"})
     assert (config.method, config.silos, server.min_silos, server.out) == ("fedavg", 3, 2, "here")
-    assert server.terms(3).half
+    assert server.terms(3).fp16
     assert (config.dataset, config.split) == ("silos' own data", "own")
     for text, message in {
         "[server]\nwaite = 3": "unknown setting 'waite': did you mean 'wait'",

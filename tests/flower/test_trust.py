@@ -23,7 +23,7 @@ CHANGES = {
     "no arrays": (lambda content: content.pop("arrays"), "its reply cannot be read (KeyError)"),
     "too little": (lambda content: arrays(content).pop("parameters"), "its reply lacks 'parameters'"),
     "another shape": (
-        lambda content: arrays(content).update({"parameters": as_array(torch.zeros(3), half=False)}),
+        lambda content: arrays(content).update({"parameters": as_array(torch.zeros(3), fp16=False)}),
         "its 'parameters' has shape (3,), not",
     ),
     "no such number of samples": (lambda content: config(content).update({"n": -5}), "it says that it has -5 samples"),
@@ -155,7 +155,7 @@ def test_a_reply_of_another_size_fails_its_silo_and_not_the_run(method, question
 def shorten(content, names):
     for name in names:
         half = arrays(content)[name].numpy()[:1]
-        arrays(content)[name] = as_array(torch.from_numpy(half.repeat(2, axis=0)), half=False)
+        arrays(content)[name] = as_array(torch.from_numpy(half.repeat(2, axis=0)), fp16=False)
 
 
 def holding_out(grid):

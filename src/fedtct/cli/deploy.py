@@ -216,7 +216,7 @@ def _dry_run(app: Path, like: Path | None, shape: str, classes: int) -> None:
     x, y = some_of(like, config) if like else made_up(sizes, classes)
     num_classes = settings.num_classes or None if like else classes
     with importable(app):  # a model of one's own is there
-        print_messages(messages(config, x, y, num_classes, settings.wire == "fp16"), config.promise())
+        print_messages(messages(config, x, y, num_classes, fp16=settings.wire == "fp16"), config.promise())
 
 
 def _folder_of_the_run(config: "RunConfig", default: Path, out: Path | None, resume: Path | None) -> Path:

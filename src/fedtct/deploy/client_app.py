@@ -124,11 +124,11 @@ def _app_folder() -> Path:
 def reply(message: FlowerMessage, context: Context, seat: Seat) -> Any:
     """The answer to a message, or what went wrong in words; what a stranger's error says stays in the silo's log."""
     own: dict[str, Any] = {SILO: seat.name, VERSION: fedtct.__version__}
-    start, half, about = time.perf_counter(), False, "a question"
+    start, fp16, about = time.perf_counter(), False, "a question"
     try:
         question, rest = unpack(message.content)
         envelope = unseal(rest)
-        half, about = envelope.half, f"'{envelope.question}'"
+        fp16, about = envelope.fp16, f"'{envelope.question}'"
         if envelope.question in REMEMBERED:
             about += f" of round {envelope.position + 1}"
         if seat.secret and question.get("noise"):
@@ -146,7 +146,7 @@ def reply(message: FlowerMessage, context: Context, seat: Seat) -> Any:
         # An error may depend on the samples, and costs nothing.
         secretive = seat.budget is not None and not isinstance(error, Refusal)
         answer, own = {}, own | {ERROR: UNTOLD if secretive else told(error)}
-    return pack(answer, own, half)
+    return pack(answer, own, fp16)
 
 
 def _log(error: Exception, what: str) -> None:

@@ -14,7 +14,7 @@ from fedtct.data.samples import as_samples, take
 from fedtct.data.sources import read_samples, reading
 from fedtct.federation.local import LocalFederation
 from fedtct.federation.sizes import sent_bytes
-from fedtct.federation.wire import SILO, VERSION, Envelope, halves, network_text, pack, seal
+from fedtct.federation.wire import SILO, VERSION, Envelope, fits_fp16, network_text, pack, seal
 from fedtct.least_squares import RidgePath, Sums
 from fedtct.models import NetworkSpec
 from fedtct.runs.config import RunConfig
@@ -66,11 +66,11 @@ class Disclosure(NamedTuple):
     reveals: str
 
 
-def messages(config: RunConfig, x: Any, y: Any, num_classes: int | None, half: bool = False) -> list[Disclosure]:
+def messages(config: RunConfig, x: Any, y: Any, num_classes: int | None, *, fp16: bool = False) -> list[Disclosure]:
     """The messages of a run for silos with such samples."""
     rounds = (min(1, config.rounds[0]), *(min(2, n) for n in config.rounds[1:]))
     short = replace(config, rounds=rounds, local_epochs=1, patience=0, device="cpu")
-    recorder = _Recorder([_silo(x, y) for _ in range(2)], half)
+    recorder = _Recorder([_silo(x, y) for _ in range(2)], fp16)
     method = short.build(num_classes)
     if isinstance(method, TCT) and isinstance(method.stage2, Ridge):
         method = replace(method, stage2=_Unsolved(**vars(method.stage2)))
@@ -122,9 +122,9 @@ class _Unsolved(Ridge):
 class _Recorder(LocalFederation):
     """Keeps every message."""
 
-    def __init__(self, silos: list[Silo], half: bool) -> None:
+    def __init__(self, silos: list[Silo], fp16: bool) -> None:
         super().__init__(silos, "cpu")
-        self.half, self.network = half, ""
+        self.fp16, self.network = fp16, ""
         self.lines: list[Disclosure] = []
 
     def use(self, spec: NetworkSpec) -> None:
@@ -133,9 +133,9 @@ class _Recorder(LocalFederation):
 
     def deliver(self, question: str, message: Message) -> list[Message]:
         replies = super().deliver(question, message)
-        half = self.half and halves(question, message)
+        fp16 = self.fp16 and fits_fp16(question, message)
         own = seal(Envelope(question, "0" * 16, network=self.network)) | {VERSION: fedtct.__version__}
-        down, up = pack(message, own, half), pack(replies[0], {SILO: "silo"}, half)
+        down, up = pack(message, own, fp16), pack(replies[0], {SILO: "silo"}, fp16)
         revealed = _revealed(question, message, replies[0])
         if question == "regress":  # the second round may bring more than the first
             self.lines = [line for line in self.lines if line.question != question]

@@ -65,7 +65,7 @@ class ServerConfig:
             round_timeout=self.round_timeout,
             wait=self.wait,
             grace=self.grace if self.grace >= 0 else None,
-            half=self.wire == "fp16",
+            fp16=self.wire == "fp16",
         )
 
 

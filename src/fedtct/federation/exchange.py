@@ -16,7 +16,7 @@ class Terms:
     round_timeout: float = 600.0  # for a silo to answer
     wait: float = 600.0  # for silos to come, or to come back
     grace: float | None = None  # for the others, once min_silos have answered; none: all of round_timeout
-    half: bool = False  # in rounds, weights travel as float16
+    fp16: bool = False  # in rounds, weights travel as float16
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_silos <= self.silos:

@@ -27,7 +27,7 @@ from fedtct.federation.wire import (
     VERSION,
     Envelope,
     addressed,
-    halves,
+    fits_fp16,
     pack,
     seal,
     unpack,
@@ -65,9 +65,9 @@ class Post:
     def exchange(self, question: str, message: Message, nodes: Sequence[int], enough: int | None = None) -> Exchange:
         """Send a question to nodes and take in what they reply in time; after ``enough`` answers time is short."""
         done, terms = Exchange(), self.terms
-        half = terms.half and halves(question, message)
-        content = pack(message, {VERSION: fedtct.__version__}, half)
-        sent = [self._question(question, content, half, node) for node in nodes]
+        fp16 = terms.fp16 and fits_fp16(question, message)
+        content = pack(message, {VERSION: fedtct.__version__}, fp16)
+        sent = [self._question(question, content, fp16, node) for node in nodes]
         pushed = self.grid.push_messages(sent) if sent else []
         pending = {key: node for key, node in zip(pushed, nodes, strict=False) if key}
         for node, letter in zip(nodes, sent, strict=True):
@@ -110,7 +110,7 @@ class Post:
             self._told.add(text)
             self.warn(text)
 
-    def _question(self, question: str, content: RecordDict, half: bool, node: int) -> FlowerMessage:
+    def _question(self, question: str, content: RecordDict, fp16: bool, node: int) -> FlowerMessage:
         name = self.roster.name(node)
         envelope = Envelope(
             question=question,
@@ -121,7 +121,7 @@ class Post:
             network=self.network,
             recipe=self.tags["moments"],
             features=self.tags["normalise"],
-            half=half,
+            fp16=fp16,
         )
         kind = "train" if question == "train" else "query"
         return FlowerMessage(

@@ -28,7 +28,7 @@ PREPARATION = ("moments", "normalise")  # questions that leave features in a sil
 TOLD_BEFORE = {"train": ("freeze",)}  # what a question that finds a silo unprepared rests on, if not those
 REMEMBERED = ("train", "regress")  # questions of every round, after which a silo's memory may have changed
 MOST_BYTES = 2**28  # of a network's buffers that are no weights
-HALVED = ("parameters", "w")  # what may travel in half precision; scales and statistics would not survive it
+IN_FP16 = ("parameters", "w")  # what may travel as float16; scales and statistics would not survive it
 OWN_MODEL, FIXED = "own_model", "fixed"  # beside the record of a network: the function that makes it, other buffers
 FORGET = "forget"  # the run is over: a silo removes what it kept for it
 
@@ -49,12 +49,12 @@ class Envelope:
     network: str = ""
     recipe: str = ""
     features: str = ""
-    half: bool = False
+    fp16: bool = False
 
 
-def pack(message: Message, own: dict[str, Any], half: bool = False) -> RecordDict:
+def pack(message: Message, own: dict[str, Any], fp16: bool = False) -> RecordDict:
     """A message as one record of arrays and one of plain values; ``own`` is not for the algorithm."""
-    arrays = {k: as_array(v, half and k in HALVED) for k, v in message.items() if isinstance(v, Tensor)}
+    arrays = {k: as_array(v, fp16 and k in IN_FP16) for k, v in message.items() if isinstance(v, Tensor)}
     plain = {k: v for k, v in message.items() if not isinstance(v, Tensor)}
     return RecordDict({ARRAYS: ArrayRecord(arrays), CONFIG: ConfigRecord(plain | own)})
 
@@ -65,18 +65,18 @@ def addressed(content: RecordDict, own: dict[str, Any]) -> RecordDict:
     return RecordDict({ARRAYS: content.array_records[ARRAYS], CONFIG: plain})
 
 
-def halves(question: str, message: Message) -> bool:
-    """Whether a round's weights may travel in half precision.
+def fits_fp16(question: str, message: Message) -> bool:
+    """Whether a round's weights may travel as float16.
 
     Not where steps are corrected by what is sent: rounding errors would add up there, round by round.
     """
     return question in REMEMBERED and bool(message["correction"] == "none")
 
 
-def as_array(tensor: Tensor, half: bool) -> Array:
-    """A tensor's values, in numpy's own format; in half precision if that can hold them all."""
+def as_array(tensor: Tensor, fp16: bool) -> Array:
+    """A tensor's values, in numpy's own format; as float16 if that can hold them all."""
     tensor = tensor.detach().cpu()
-    if half and tensor.dtype == torch.float32 and bool((halved := tensor.half()).isfinite().all()):
+    if fp16 and tensor.dtype == torch.float32 and bool((halved := tensor.half()).isfinite().all()):
         return Array(halved.numpy())
     return Array(tensor.numpy())
 
