@@ -22,6 +22,7 @@ from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.models.trial import try_tokens
 from fedtct.precision import full_precision
 from fedtct.privacy import AddNoise, draw_key, is_noised, noisy_sums, noisy_update
+from fedtct.questions import QUESTIONS
 from fedtct.seeds import derive, generator
 from fedtct.tangent import Normaliser, Recipe, TangentMap, tangent_map
 from fedtct.tasks import UNNAMED as UNNAMED_CLASSES
@@ -39,12 +40,6 @@ from fedtct.training import evaluate as rate_network
 from fedtct.training.evaluation import batch_size
 
 Message = dict[str, Any]
-QUESTIONS = (
-    "describe",
-    *("freeze", "train", "evaluate"),
-    *("moments", "normalise", "regress", "rate", "assess", "sums"),
-    "calibrate",
-)
 FEATURE_BATCH = 500
 NOTHING = Score(0, 0, 0.0)
 UNNAMED = "silo"

@@ -9,15 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedtct
-from fedtct.federation.checks import HOLDS, RATING, flaw
+from fedtct.federation.checks import flaw
 from fedtct.federation.roster import Roster
 from fedtct.federation.wire import as_array
+from fedtct.questions import QUESTIONS, RATING
 from fedtct.tangent import Moments, Normaliser, feature_count
 from fedtct.tasks import sorted_names
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
-COUNTED = sorted(HOLDS.keys() - {"describe", "calibrate"})  # questions whose replies are of all that a silo trains on
+REPLIES = {question: known.reply for question, known in QUESTIONS.items() if known.reply}
+COUNTED = sorted(REPLIES.keys() - {"describe", "calibrate"})  # questions whose replies are of all that a silo trains on
 
 
 class Recorder(fedtct.LocalFederation):
@@ -50,11 +52,11 @@ def recorder():
     found = Recorder([fedtct.Silo(x, y, holdout=0.2) for x, y in parts()])
     for method in ("fedavg", "ridge", "tct"):
         METHODS[method].fit(found)
-    assert found.exchanges.keys() == HOLDS.keys()
+    assert found.exchanges.keys() == REPLIES.keys()
     return found
 
 
-@pytest.mark.parametrize("question", HOLDS)
+@pytest.mark.parametrize("question", REPLIES)
 def test_no_honest_reply_is_refused(question, recorder):
     assert [recorder.flaw(question, place=place) for place in range(SILOS)] == [""] * SILOS
 
@@ -68,7 +70,7 @@ def test_a_silo_has_as_many_samples_as_it_told(question, n, recorder):
 @pytest.mark.parametrize("question", COUNTED)
 def test_where_it_is_not_known_how_many_it_told_it_has_some(question):
     asked = {"w": torch.zeros(1), "train": True, "mean": torch.zeros(0), "limit": torch.ones(1)}
-    assert flaw(question, asked, dict.fromkeys(HOLDS[question], 0), 1, 1) == "it says that it has 0 samples"
+    assert flaw(question, asked, dict.fromkeys(REPLIES[question], 0), 1, 1) == "it says that it has 0 samples"
 
 
 @pytest.mark.parametrize("question", ["train", "regress", "evaluate", "rate", "assess"])
@@ -78,7 +80,7 @@ def test_whoever_was_asked_for_scores_tells_them_all(question, recorder):
         rest = {key: value for key, value in reply.items() if key != name}
         assert flaw(question, asked, rest, 10, 0) == f"its reply lacks '{name}'"
     if question in ("train", "regress"):
-        unrated = {key: value for key, value in reply.items() if key in HOLDS[question]}
+        unrated = {key: value for key, value in reply.items() if key in REPLIES[question]}
         assert not flaw(question, asked | {"evaluate": False}, unrated, 10, 0)
 
 
@@ -87,7 +89,7 @@ NONSENSE += [torch.zeros(1, dtype=kind) for kind in (torch.uint16, torch.uint64,
 NONSENSE += [torch.tensor(values) for values in (0, [], [0.5], [-1], [2**62, 2**62], [[1, 2]], [True], [1j] * 9)]
 
 
-@pytest.mark.parametrize("question", HOLDS)
+@pytest.mark.parametrize("question", REPLIES)
 def test_whatever_is_in_a_reply_it_is_refused_or_taken(question, recorder):
     """Looking at it does not end the run, either."""
     for name, honest in (dict.fromkeys(RATING) | recorder.exchanges[question][1][0]).items():

@@ -35,8 +35,6 @@ from fedtct.federation.wire import (
     FORGOT,
     OTHER_DATA,
     OWN_MODEL,
-    PREPARATION,
-    REMEMBERED,
     SILO,
     UNPREPARED,
     VERSION,
@@ -49,12 +47,12 @@ from fedtct.federation.wire import (
 from fedtct.importing import import_function
 from fedtct.models import NetworkSpec
 from fedtct.privacy import AddNoise
+from fedtct.questions import about
 from fedtct.seeds import digest
 from fedtct.silo import Message, Silo
 from fedtct.training.corrections import REMEMBERING
 
 log = logging.getLogger(__name__)
-NEEDS_FEATURES = ("normalise", "regress", "rate")
 UNTOLD = "it could not answer, and as it answers with differential privacy alone, only its own log says why"
 
 
@@ -124,25 +122,25 @@ def _app_folder() -> Path:
 def reply(message: FlowerMessage, context: Context, seat: Seat) -> Any:
     """The answer to a message, or what went wrong in words; what a stranger's error says stays in the silo's log."""
     own: dict[str, Any] = {SILO: seat.name, VERSION: fedtct.__version__}
-    start, fp16, about = time.perf_counter(), False, "a question"
+    start, fp16, asked = time.perf_counter(), False, "a question"
     try:
         question, rest = unpack(message.content)
         envelope = unseal(rest)
-        fp16, about = envelope.fp16, f"'{envelope.question}'"
-        if envelope.question in REMEMBERED:
-            about += f" of round {envelope.position + 1}"
+        fp16, asked = envelope.fp16, f"'{envelope.question}'"
+        if about(envelope.question).memory:
+            asked += f" of round {envelope.position + 1}"
         if seat.secret and question.get("noise"):
             envelope = replace(envelope, seat=0)  # a resumed run may deal seats anew: the answer must be the same
         if seat.budget:
             seat.budget.check(envelope.run, envelope.question, question)
         with warnings_said(seat.say):
             answer = respond(seat, envelope, question, partial(with_flowers_noise, message, context))
-        seat.say(f"{seat.name} answered {about} in {time.perf_counter() - start:.1f} s")
+        seat.say(f"{seat.name} answered {asked} in {time.perf_counter() - start:.1f} s")
     except Unprepared:
         answer, own = {}, own | {UNPREPARED: True}
-        seat.say(f"{seat.name} is to be told first what {about} is about")
+        seat.say(f"{seat.name} is to be told first what {asked} is about")
     except Exception as error:
-        _log(error, f"{seat.name} could not answer {about}")
+        _log(error, f"{seat.name} could not answer {asked}")
         # An error may depend on the samples, and costs nothing.
         secretive = seat.budget is not None and not isinstance(error, Refusal)
         answer, own = {}, own | {ERROR: UNTOLD if secretive else told(error)}
@@ -178,11 +176,11 @@ def respond(seat: Seat, envelope: Envelope, message: Message, add_noise: AddNois
         silo.spend, silo.discreet = partial(seat.budget.spend, envelope.run), True
     if envelope.network and question != "describe":  # whether its data fits is for the server to say
         federation.use(_network(json.loads(envelope.network), seat))
-    if question in NEEDS_FEATURES:
+    if "moments" in about(question).rests_on:
         _take_features(silo, cache, envelope)
     if message.get("frozen"):
         _take_frozen(silo, cache, message)
-    forgot = question in REMEMBERED and not _take_memory(silo, cache, envelope, message)
+    forgot = bool(about(question).memory) and not _take_memory(silo, cache, envelope, message)
     (answer,) = federation.deliver(question, message)
     _keep(silo, cache, envelope, message, answer)
     changed = question == "describe" and not seat.budget and cache.data_changed(seat.fingerprint())
@@ -211,7 +209,7 @@ def _secret(seat: Seat, envelope: Envelope) -> str:
 def _kept_answer(cache: RunCache, envelope: Envelope) -> Message:
     """What was answered when the features were built, if they are there already; empty if they are not."""
     question = envelope.question
-    tensors, which = cache.features() if question in PREPARATION else ({}, {})
+    tensors, which = cache.features() if about(question).builds_features else ({}, {})
     if not which or which["recipe"] != envelope.recipe:
         return {}
     if question == "moments":
@@ -251,7 +249,7 @@ def _take_frozen(silo: Silo, cache: RunCache, message: Message) -> None:
 
 def _take_memory(silo: Silo, cache: RunCache, envelope: Envelope, message: Message) -> bool:
     """Bring back what the silo remembered after the round before; whether all is there that should be."""
-    stage = "stage1" if envelope.question == "train" else "stage2"
+    stage = about(envelope.question).memory
     memory = cache.memory(envelope.last).get(stage, {})
     silo.memory = {stage: {name: value.to(silo.device) for name, value in memory.items()}}
     return bool(memory) or envelope.last < 0 or message["correction"] not in REMEMBERING
@@ -261,7 +259,7 @@ def _keep(silo: Silo, cache: RunCache, envelope: Envelope, message: Message, ans
     question = envelope.question
     if question == "freeze":
         cache.keep_frozen({name: value for name, value in message.items() if isinstance(value, Tensor)})
-    if question in REMEMBERED:
+    if about(question).memory:
         cache.remember(envelope.position, silo.memory, envelope.last)
     if question == "moments":
         statistics = {"n": torch.tensor(answer["n"]), "mean": answer["mean"], "m2": answer["m2"]}

@@ -17,6 +17,7 @@ from fedtct.federation.sizes import sent_bytes
 from fedtct.federation.wire import SILO, VERSION, Envelope, fits_fp16, network_text, pack, seal
 from fedtct.least_squares import RidgePath, Sums
 from fedtct.models import NetworkSpec
+from fedtct.questions import QUESTIONS
 from fedtct.runs.config import RunConfig
 from fedtct.silo import Message, Silo
 from fedtct.stage2 import Ridge
@@ -24,24 +25,6 @@ from fedtct.tangent import Normaliser
 from fedtct.tct import TCT
 
 MOST_SAMPLES = 200  # of a file: they show what is sent as well as all of them
-RIGHT = "how many samples the model gets right here, and its loss; of numbers, their sum and their sum of squares too"
-REVEALS = {
-    "freeze": "nothing",
-    "train": "weights trained here: of few samples, some can be inferred",
-    "evaluate": RIGHT,
-    "moments": "mean and variance of each feature here",
-    "normalise": "one number: the largest eigenvalue",
-    "regress": "a linear model trained here: of few samples, some can be inferred",
-    "rate": RIGHT,
-    "assess": RIGHT,
-    "calibrate": "the loss on held-out samples at many temperatures",
-    "sums": "the covariance of features, and their sum in each class or their product with the numbers to learn",
-}
-PRIVATE = {
-    "describe": "how many samples of which shape",
-    "train": "weights trained here, clipped and noised: as much as ε says",
-    "sums": "the same, noised: as much as ε says",
-}
 OF_THE_SAMPLES = {
     "pixels": "the mean and spread of the pixels of each channel",
     "float32": "how large their numbers are, as a root mean square",
@@ -146,10 +129,9 @@ class _Recorder(LocalFederation):
 def _revealed(question: str, message: Message, reply: Message) -> str:
     """What a reply can tell of the silo's data."""
     if message.get("noise") or message.get("private"):
-        return PRIVATE[question]
-    if question != "describe":
-        return REVEALS[question]
-    parts = ("how many samples", OF_THE_SAMPLES.get(reply["kind"], ""), OF_THE_ANSWERS[reply["answers"]])
+        return QUESTIONS[question].noised
+    kinds = OF_THE_SAMPLES.get(reply.get("kind", ""), ""), OF_THE_ANSWERS.get(reply.get("answers", ""), "")
+    parts = (QUESTIONS[question].reveals, *kinds)  # only a description tells of which kind data is
     return "; ".join(part for part in parts if part)
 
 

@@ -7,32 +7,15 @@ from numbers import Real
 import torch
 from torch import Tensor
 
-from fedtct.agreement import PUBLIC
 from fedtct.answers import LABELS, NAMES, NUMBERS
 from fedtct.errors import listing
 from fedtct.federation.descriptions import misdescribed
+from fedtct.questions import HELD, RATING, SCORES, about
 from fedtct.silo import Message
 from fedtct.tangent import Normaliser
 from fedtct.tasks import Score
 
-SCORES = Score._fields[:3]
-HELD = "held_"  # before the names of scores on held-out samples
-RATING = (*SCORES, *(HELD + name for name in SCORES))
-HOLDS = {  # what algorithms read of a reply
-    "describe": PUBLIC,
-    "train": ("n", "steps", "parameters", "buffers"),
-    "evaluate": ("n", *RATING),
-    "moments": ("n", "mean", "m2"),
-    "normalise": ("n", "largest_eigenvalue"),
-    "regress": ("n", "w"),
-    "rate": ("n", *RATING),
-    "assess": ("n", *RATING),
-    "sums": ("n", "s", "t", "yy"),
-    "calibrate": ("n", "losses"),
-}
-RATES = ("train", "evaluate", "regress", "rate", "assess")  # the first and third where they are asked to
 MAY_DIVERGE = ("loss",)  # a model's that diverged is no number, which is not the silo's fault
-FINITE = ("moments", "sums", "calibrate")  # summed up once; training and steps may diverge, seen after the round
 NOT_NEGATIVE = ("m2", "yy", "losses", *SCORES)  # counts, sums of squares and of log-losses
 REAL = (torch.float32, torch.float64)
 COUNTS = (*REAL, torch.int64)  # several models are assessed by arrays
@@ -71,10 +54,10 @@ def flaw(
 
 
 def _lacking(question: str, asked: Message, reply: Message) -> str:
-    names = HOLDS.get(question, ())
+    names = about(question).reply
     if question == "describe" and not asked.get("private"):
         names += DESCRIBES.get(str(reply.get("kind")), ()) + DESCRIBES.get(str(reply.get("answers")), ())
-    if question in RATES and (asked.get("evaluate") or "samples" in reply):
+    if about(question).rates and (asked.get("evaluate") or "samples" in reply):
         names += RATING
     return next((f"its reply lacks '{name}'" for name in names if name not in reply), "")
 
@@ -111,7 +94,7 @@ def _wrong_arrays(question: str, asked: Message, reply: Message, outputs: int, f
             return f"its '{name}' is no array of {listing(str(kind).removeprefix('torch.') for kind in kinds)}"
         if tuple(found.shape) != shape:
             return f"its '{name}' has shape {tuple(found.shape)}, not {shape}"
-        if question in FINITE and not bool(found.isfinite().all()):
+        if about(question).finite and not bool(found.isfinite().all()):
             return f"its '{name}' is not finite"
         if name.removeprefix(HELD) in NOT_NEGATIVE and bool((found < 0).any()):
             return f"its '{name}' is negative"
@@ -129,7 +112,7 @@ def _impossible(question: str, asked: Message, reply: Message, held_out: int | N
             return f"its 'largest_eigenvalue' is {found!r}, which cannot be: it is from 1 to {most:.3g}"
     if question == "sums" and reply["s"][0] != reply["n"]:  # noise leaves it as it is
         return "its 's' is of another number of samples"
-    if question in RATES and "samples" in reply:
+    if about(question).rates and "samples" in reply:
         trained_on = 0 if question == "assess" and not asked["train"] else reply["n"]
         return _misrated(reply, {"": trained_on, HELD: held_out})
     return ""

@@ -14,8 +14,9 @@ from fedtct.federation.exchange import Exchange, Terms
 from fedtct.federation.post import Post
 from fedtct.federation.roster import Roster
 from fedtct.federation.standing import Standing, as_tensors, under
-from fedtct.federation.wire import FORGET, PREPARATION, REMEMBERED, TOLD_BEFORE, network_text
+from fedtct.federation.wire import FORGET, network_text
 from fedtct.models import NetworkSpec
+from fedtct.questions import about
 from fedtct.seeds import digest
 from fedtct.silo import Message
 
@@ -107,13 +108,13 @@ class FlowerFederation(Federation):
         if question == "describe":
             self._describe = message | self._plan
             return self._gather()
-        if question in PREPARATION:
+        if about(question).builds_features:
             before = self.post.tags["moments"] if question == "normalise" else self.post.network
             self.post.tags[question], self._prepared[question] = digest(message, before), message
         if question == "freeze":
             self._prepared[question] = message
         done = self._collect(question, message)
-        if question in REMEMBERED:
+        if about(question).memory:
             self.standing.move_on(set(done.replies), done.forgot, message["correction"])
         return done
 
@@ -175,7 +176,7 @@ class FlowerFederation(Federation):
             settled = done.replies.keys() | done.stated.keys()
             nodes = [node for node in self._nodes() if self.roster.name(node) not in settled]
             enough = self.terms.min_silos - len(done.replies)
-            if question in PREPARATION:  # statistics are taken once and hold for all: late is better than left out
+            if about(question).builds_features:  # with statistics that hold for all: late is better than left out
                 enough = max(enough, sum(self.roster.name(node) in self._answered for node in nodes))
             done = done.then(self._ask_prepared(question, message, nodes, enough))
             for name in self.roster.seats.keys() - done.replies.keys() - done.failures.keys():
@@ -196,8 +197,8 @@ class FlowerFederation(Federation):
         if not done.unprepared:
             return done
         again = [node for node in nodes if self.roster.name(node) in done.unprepared]
-        for earlier in TOLD_BEFORE.get(question, PREPARATION):
-            if earlier in self._prepared and earlier != question:
+        for earlier in about(question).rests_on:
+            if earlier in self._prepared:
                 done = done.then(self.post.exchange(earlier, self._prepared[earlier], again).without_replies())
         last = self.post.exchange(question, message, again)
         for name in last.unprepared:

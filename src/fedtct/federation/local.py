@@ -17,10 +17,10 @@ from fedtct.data.tables import is_table
 from fedtct.errors import FedtctError, first_line, listing
 from fedtct.federation.base import Cost, Federation, Replies
 from fedtct.models import NetworkSpec
+from fedtct.questions import about
 from fedtct.silo import Message, Silo
 from fedtct.training.graphs import GraphTrainer
 
-AFTER_TRAINING = ("moments", "sums")  # questions with which stage 2 begins, which needs much memory for features
 BF16_FROM = (8, 0)  # of a GPU's capabilities: earlier ones work bf16 out step by step, slower than float32
 
 
@@ -85,7 +85,7 @@ class LocalFederation(Federation):
         message = {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in message.items()}
         if question == "train" and self.trainer is not None:
             return self._train_side_by_side(self.trainer, message)
-        if question in AFTER_TRAINING and self.trainer is not None:
+        if about(question).begins_stage2 and self.trainer is not None:
             self.trainer.release()
         replies = []
         for silo in self.silos:

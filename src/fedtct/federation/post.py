@@ -21,7 +21,6 @@ from fedtct.federation.wire import (
     FORGET,
     FORGOT,
     OTHER_DATA,
-    PREPARATION,
     SILO,
     UNPREPARED,
     VERSION,
@@ -59,7 +58,7 @@ class Post:
         self.heard, self.warn = heard, warn
         self.spec: NetworkSpec | None = None
         self.network = ""  # goes out with every question: the process that answers knows nothing yet
-        self.tags = dict.fromkeys(PREPARATION, "")  # the names of features that questions are about
+        self.tags = {"moments": "", "normalise": ""}  # the names of features that questions are about
         self._told: set[str] = set()  # what was warned of since the round began
 
     def exchange(self, question: str, message: Message, nodes: Sequence[int], enough: int | None = None) -> Exchange:

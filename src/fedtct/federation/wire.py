@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedtct.errors import FedtctError
 from fedtct.models import NetworkSpec
+from fedtct.questions import about
 from fedtct.silo import Message
 
 ARRAYS, CONFIG, OWN = "arrays", "config", "fedtct."
@@ -24,9 +25,6 @@ OTHER_DATA = (
     "its data is not what it was when the run began: samples that it held out may be trained on now, and make its "
     "scores too good"
 )
-PREPARATION = ("moments", "normalise")  # questions that leave features in a silo
-TOLD_BEFORE = {"train": ("freeze",)}  # what a question that finds a silo unprepared rests on, if not those
-REMEMBERED = ("train", "regress")  # questions of every round, after which a silo's memory may have changed
 MOST_BYTES = 2**28  # of a network's buffers that are no weights
 IN_FP16 = ("parameters", "w")  # what may travel as float16; scales and statistics would not survive it
 OWN_MODEL, FIXED = "own_model", "fixed"  # beside the record of a network: the function that makes it, other buffers
@@ -70,7 +68,7 @@ def fits_fp16(question: str, message: Message) -> bool:
 
     Not where steps are corrected by what is sent: rounding errors would add up there, round by round.
     """
-    return question in REMEMBERED and bool(message["correction"] == "none")
+    return bool(about(question).memory) and bool(message["correction"] == "none")
 
 
 def as_array(tensor: Tensor, fp16: bool) -> Array:
