@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, one_line
 from fedtct.silo import Message
+
+MOST_SAID = 1000  # letters of what a silo says went wrong
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,7 @@ class Terms:
 class Exchange:
     """What came of a question, by silo: replies, why there was none, bytes down and up."""
 
+    question: str  # the one that all of it is for
     replies: dict[str, Message] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
     stated: dict[str, str] = field(default_factory=dict)  # of the failures, those that a silo itself tells of
@@ -38,6 +41,18 @@ class Exchange:
     down: dict[str, int] = field(default_factory=dict)
     up: dict[str, int] = field(default_factory=dict)
 
+    def fail(self, silo: str, reason: str, node: int | None = None) -> str:
+        """Take down why a silo does not answer, or its node states that it cannot.
+
+        The same in words is to be said at once: others may take their time.
+        """
+        reason = one_line(reason.removeprefix(f"{silo}: "), MOST_SAID)
+        self.failures[silo] = reason
+        if node is not None:
+            self.stated[silo] = reason
+            self.cannot.add(node)
+        return f"{silo} did not answer '{self.question}': {reason}"
+
     def then(self, later: "Exchange") -> "Exchange":
         """Both together; a silo that answered has not failed.
 
@@ -45,6 +60,7 @@ class Exchange:
         """
         replies = self.replies | later.replies
         return Exchange(
+            self.question,
             replies=replies,
             failures={k: v for k, v in (self.failures | later.failures).items() if k not in replies},
             stated=self.stated | later.stated,

@@ -11,10 +11,10 @@ from fedtct.agreement import misfit, novelties
 from fedtct.errors import FedtctError
 from fedtct.federation.base import Cost, Federation, Replies
 from fedtct.federation.exchange import Exchange, Terms
-from fedtct.federation.post import Post
+from fedtct.federation.post import Letter, Post
 from fedtct.federation.roster import Roster
 from fedtct.federation.standing import Standing, as_tensors, under
-from fedtct.federation.wire import FORGET, network_text
+from fedtct.federation.wire import FORGET, Envelope, fits_fp16, network_text
 from fedtct.models import NetworkSpec
 from fedtct.questions import about
 from fedtct.seeds import digest
@@ -43,9 +43,12 @@ class FlowerFederation(Federation):
         keys: Mapping[int, str] | None = None,
         plan: Message | None = None,
     ) -> None:
-        self.grid, self.terms, self.note, self.own_model = grid, terms, note, own_model
+        self.grid, self.run, self.terms, self.note, self.own_model = grid, run, terms, note, own_model
         self.roster, self.standing = Roster(keys), Standing()
-        self.post = Post(grid, run, terms, self.roster, self.standing, self._heard, warn)
+        self.post = Post(grid, terms, self.roster, self._heard, warn)
+        self._spec: NetworkSpec | None = None
+        self._network = ""  # goes out with every question: the process that answers knows nothing yet
+        self._tags = {"moments": "", "normalise": ""}  # the names of features that questions are about
         self._plan = plan or {}  # what a run will spend of silos' privacy: they refuse before it begins
         self._describe: Message = {}  # how silos are asked what they hold
         self._prepared: dict[str, Message] = {}
@@ -69,10 +72,10 @@ class FlowerFederation(Federation):
             self.roster.refuse(name, reason)
 
     def use(self, spec: NetworkSpec) -> None:
-        """The network goes out with every question: the process that answers knows nothing yet."""
+        """The network that questions are about from now on."""
         if not isinstance(spec.model, str) and not self.own_model:
             raise FedtctError("across machines a model must have a name: one of fedtct's, or module:function")
-        self.post.spec, self.post.network = spec, network_text(spec, self.own_model)
+        self._spec, self._network = spec, network_text(spec, self.own_model)
 
     def ask(self, question: str, message: Message) -> Replies:
         """One round, with the bytes that were handed to Flower and that came from it."""
@@ -85,7 +88,7 @@ class FlowerFederation(Federation):
 
     def close(self) -> None:
         """The run is over: silos remove what they kept for it. One that is not there removes it when it is old."""
-        self.post.exchange(FORGET, {}, list(self.grid.get_node_ids()), self.terms.min_silos)
+        self._exchange(FORGET, {}, list(self.grid.get_node_ids()), self.terms.min_silos)
 
     def snapshot(self) -> dict[str, Tensor]:
         """Silos keep their memory; the server keeps which rounds it is of, and who sits where."""
@@ -109,8 +112,8 @@ class FlowerFederation(Federation):
             self._describe = message | self._plan
             return self._gather()
         if about(question).builds_features:
-            before = self.post.tags["moments"] if question == "normalise" else self.post.network
-            self.post.tags[question], self._prepared[question] = digest(message, before), message
+            before = self._tags["moments"] if question == "normalise" else self._network
+            self._tags[question], self._prepared[question] = digest(message, before), message
         if question == "freeze":
             self._prepared[question] = message
         done = self._collect(question, message)
@@ -125,19 +128,19 @@ class FlowerFederation(Federation):
 
         One that tells why it cannot take part is not asked again; others begin without it if they are enough.
         """
-        start, found, terms = time.monotonic(), Exchange(), self.terms
+        start, found, terms = time.monotonic(), Exchange("describe"), self.terms
         self.roster.forget_names()
         while len(found.replies) + len(found.stated) < terms.silos:
             self.roster.see(self.grid.get_node_ids())
             nodes = [node for node in self.roster.strangers() if node not in found.cannot]
-            found = found.then(self.post.exchange("describe", self._describe, nodes))
+            found = found.then(self._exchange("describe", self._describe, nodes))
             hopeless = terms.silos - len(found.stated) < terms.min_silos
             if hopeless or time.monotonic() > start + terms.wait:
                 break
             if len(found.replies) + len(found.stated) < terms.silos:
                 self._wait_for(terms.silos, found)
-        self._record("describe", found, time.monotonic() - start)
-        self._check_count("describe", found)
+        self._record(found, time.monotonic() - start)
+        self._check_count(found)
         if found.stated:
             self.post.tell(f"the others go on without {', '.join(sorted(found.stated))}")
         self.roster.seat(found.replies, {})
@@ -149,18 +152,17 @@ class FlowerFederation(Federation):
         self.roster.see(self.grid.get_node_ids())
         self._unfit = {}
         if strangers := self.roster.strangers():
-            arrived = self.post.exchange("describe", self._describe, strangers)
-            spec = self.post.spec
+            arrived, spec = self._exchange("describe", self._describe, strangers), self._spec
             assert spec is not None
             for name, reply in arrived.replies.items():
                 if reason := misfit(reply, spec.inputs, spec.task, spec.num_classes):
-                    self.post.fail(arrived, name, "describe", reason)
+                    self.post.tell(arrived.fail(name, reason))
                     self.roster.refuse(name, reason)
                     continue
                 for novelty in novelties(reply, spec.inputs):
                     self.post.tell(f"{name}: {novelty}")
             self.roster.seat(arrived.replies.keys() - arrived.failures.keys(), self.roster.seats)
-            self._record("describe", arrived, 0.0)
+            self._record(arrived, 0.0)
             self._unfit = arrived.failures
         return self.roster.present()
 
@@ -171,7 +173,7 @@ class FlowerFederation(Federation):
 
         But for those that told why they cannot answer: asked again, they would tell the same.
         """
-        start, end, done = time.monotonic(), 0.0, Exchange()
+        start, end, done = time.monotonic(), 0.0, Exchange(question)
         while True:
             settled = done.replies.keys() | done.stated.keys()
             nodes = [node for node in self._nodes() if self.roster.name(node) not in settled]
@@ -180,31 +182,44 @@ class FlowerFederation(Federation):
                 enough = max(enough, sum(self.roster.name(node) in self._answered for node in nodes))
             done = done.then(self._ask_prepared(question, message, nodes, enough))
             for name in self.roster.seats.keys() - done.replies.keys() - done.failures.keys():
-                self.post.fail(done, name, question, self._unfit.get(name, self.roster.why_absent(name)))
+                self.post.tell(done.fail(name, self._unfit.get(name, self.roster.why_absent(name))))
             end = end or time.monotonic() + self.terms.wait
             hopeless = len(self.roster.seats.keys() - done.stated.keys()) < self.terms.min_silos
             if len(done.replies) >= self.terms.min_silos or hopeless or time.monotonic() > end:
                 break
             self._wait_for(self.terms.min_silos, done)
         self._answered = set(done.replies)
-        self._record(question, done, time.monotonic() - start)
-        self._check_count(question, done)
+        self._record(done, time.monotonic() - start)
+        self._check_count(done)
         return done
 
     def _ask_prepared(self, question: str, message: Message, nodes: list[int], enough: int) -> Exchange:
         """Ask; a silo that lacks features or weights that the question is about is told of them, and asked again."""
-        done = self.post.exchange(question, message, nodes, enough)
+        done = self._exchange(question, message, nodes, enough)
         if not done.unprepared:
             return done
         again = [node for node in nodes if self.roster.name(node) in done.unprepared]
         for earlier in about(question).rests_on:
             if earlier in self._prepared:
-                done = done.then(self.post.exchange(earlier, self._prepared[earlier], again).without_replies())
-        last = self.post.exchange(question, message, again)
+                done = done.then(self._exchange(earlier, self._prepared[earlier], again).without_replies())
+        last = self._exchange(question, message, again)
         for name in last.unprepared:
             reason = done.failures.get(name, "it does not have what the question is about, though it was told")
-            self.post.fail(last, name, question, reason)
+            self.post.tell(last.fail(name, reason))
         return done.then(last)
+
+    def _exchange(self, question: str, message: Message, nodes: list[int], enough: int | None = None) -> Exchange:
+        """Send a question to nodes, with where the run stands, and take in what they reply."""
+        envelope = Envelope(
+            question,
+            self.run,
+            position=self.standing.position,
+            network=self._network,
+            recipe=self._tags["moments"],
+            features=self._tags["normalise"],
+            fp16=self.terms.fp16 and fits_fp16(question, message),
+        )
+        return self.post.exchange(Letter(message, envelope, self.standing.last(), self._spec), nodes, enough)
 
     def _wait_for(self, needed: int, done: Exchange) -> None:
         """Silos are missing: say so, once for each number of them, and give them a moment."""
@@ -212,21 +227,21 @@ class FlowerFederation(Federation):
         self.post.tell(f"{count} of {needed} silos have answered{who}; waiting for more, {self.terms.wait:g} s at most")
         time.sleep(PAUSE_SECONDS)
 
-    def _check_count(self, question: str, done: Exchange) -> None:
+    def _check_count(self, done: Exchange) -> None:
         least = self.terms.min_silos
         if len(done.replies) < least:
             reasons = "".join(f"; {silo}: {reason}" for silo, reason in done.failures.items())
             begun = "What was reached is saved: resume the run when they are back."
             again = f"Start the run again when {'that is put right' if done.stated else 'they are there'}."
-            todo = again if question == "describe" else begun
+            todo = again if done.question == "describe" else begun
             raise FedtctError(
-                f"{len(done.replies)} silos answered '{question}', at least {least} must{reasons}. {todo}"
+                f"{len(done.replies)} silos answered '{done.question}', at least {least} must{reasons}. {todo}"
             )
 
-    def _record(self, question: str, done: Exchange, seconds: float) -> None:
+    def _record(self, done: Exchange, seconds: float) -> None:
         self.note(
             {
-                "question": question,
+                "question": done.question,
                 "position": self.standing.position,
                 "seconds": round(seconds, 3),
                 "bytes_down": done.down,

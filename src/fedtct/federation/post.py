@@ -1,7 +1,8 @@
 """Questions as messages over a Flower grid: sent to nodes, waited for, and sorted in."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from flwr.app import Message as FlowerMessage
@@ -9,12 +10,10 @@ from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
 import fedtct
-from fedtct.errors import one_line
 from fedtct.federation.checks import flaw
 from fedtct.federation.exchange import Exchange, Terms
 from fedtct.federation.roster import Roster
 from fedtct.federation.sizes import sent_bytes
-from fedtct.federation.standing import Standing
 from fedtct.federation.wire import (
     CHANGED,
     ERROR,
@@ -26,7 +25,6 @@ from fedtct.federation.wire import (
     VERSION,
     Envelope,
     addressed,
-    fits_fp16,
     pack,
     seal,
     unpack,
@@ -36,9 +34,30 @@ from fedtct.silo import Message
 from fedtct.tangent import feature_count
 
 POLL_SECONDS = 0.3
-MOST_SAID = 1000  # letters of what a silo says went wrong
 FORGET_SECONDS = 30.0  # at most, to confirm that what was kept for a run is removed: all else is done by then
 SPARE_SECONDS = 30.0  # after which Flower drops a question that nobody waits for any more
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A question on its way: what it says, where the run stands, and what replies are checked by."""
+
+    message: Message
+    envelope: Envelope  # but for each silo's own seat and last round
+    last: Mapping[str, int]  # the round that each silo goes on from; who is not in it begins from nothing
+    spec: NetworkSpec | None  # of the network, once there is one
+
+    @property
+    def question(self) -> str:
+        """What is asked."""
+        return self.envelope.question
+
+    def flaw(self, reply: Message, samples: int | None, held_out: int | None) -> str:
+        """Why a reply cannot be used, of a silo that told of so many samples; empty if it can."""
+        asked, spec = self.message, self.spec
+        features = min(asked["p"], feature_count(spec)) if spec and "p" in asked else 0
+        outputs = spec.num_classes if spec else 0
+        return flaw(self.question, asked, reply, outputs, features, samples=samples, held_out=held_out)
 
 
 class Post:
@@ -47,57 +66,34 @@ class Post:
     def __init__(
         self,
         grid: Grid,
-        run: str,
         terms: Terms,
         roster: Roster,
-        standing: Standing,
         heard: Callable[[str, int, int], None],
         warn: Callable[[str], None],
     ) -> None:
-        self.grid, self.run, self.terms, self.roster, self.standing = grid, run, terms, roster, standing
-        self.heard, self.warn = heard, warn
-        self.spec: NetworkSpec | None = None
-        self.network = ""  # goes out with every question: the process that answers knows nothing yet
-        self.tags = {"moments": "", "normalise": ""}  # the names of features that questions are about
+        self.grid, self.terms, self.roster, self.heard, self.warn = grid, terms, roster, heard, warn
         self._told: set[str] = set()  # what was warned of since the round began
 
-    def exchange(self, question: str, message: Message, nodes: Sequence[int], enough: int | None = None) -> Exchange:
+    def exchange(self, letter: Letter, nodes: Sequence[int], enough: int | None = None) -> Exchange:
         """Send a question to nodes and take in what they reply in time; after ``enough`` answers time is short."""
-        done, terms = Exchange(), self.terms
-        fp16 = terms.fp16 and fits_fp16(question, message)
-        content = pack(message, {VERSION: fedtct.__version__}, fp16)
-        sent = [self._question(question, content, fp16, node) for node in nodes]
-        pushed = self.grid.push_messages(sent) if sent else []
-        pending = {key: node for key, node in zip(pushed, nodes, strict=False) if key}
-        for node, letter in zip(nodes, sent, strict=True):
-            done.down[self.roster.name(node)] = sent_bytes(letter.content)
-            if node not in pending.values():
-                self.fail(done, self.roster.name(node), question, "Flower did not take the question: its log says why")
-        limit = min(terms.round_timeout, FORGET_SECONDS) if question == FORGET else terms.round_timeout
+        done, terms, ends = Exchange(letter.question), self.terms, letter.question == FORGET
+        pending = self._send(done, letter, nodes)
+        limit = min(terms.round_timeout, FORGET_SECONDS) if ends else terms.round_timeout
         start, end = time.monotonic(), time.monotonic() + limit
         while pending and time.monotonic() < end:
             arrived = list(self.grid.pull_messages(list(pending)))
             for reply in arrived:
-                self._take(done, pending.pop(reply.metadata.reply_to_message_id), reply, question, message)
-                if question != FORGET:
-                    self.heard(question, len(done.replies), len(nodes))
+                self._take(done, letter, pending.pop(reply.metadata.reply_to_message_id), reply)
+                if not ends:
+                    self.heard(letter.question, len(done.replies), len(nodes))
             if terms.grace is not None and enough is not None and arrived and len(done.replies) >= enough:
                 end, enough = min(end, time.monotonic() + terms.grace), None
             if pending and not arrived:
                 time.sleep(POLL_SECONDS)
         late = f"no answer within {round(time.monotonic() - start, 1):g} s"
         for node in pending.values():
-            self.fail(done, self.roster.name(node), question, late)
+            self.tell(done.fail(self.roster.name(node), late))
         return done
-
-    def fail(self, done: Exchange, silo: str, question: str, reason: str, node: int | None = None) -> None:
-        """A silo does not answer, or its node states why it cannot. It is said at once: others may take their time."""
-        reason = one_line(reason.removeprefix(f"{silo}: "), MOST_SAID)
-        done.failures[silo] = reason
-        if node is not None:
-            done.stated[silo] = reason
-            done.cannot.add(node)
-        self.tell(f"{silo} did not answer '{question}': {reason}")
 
     def begin_round(self) -> None:
         """What was warned of may be warned of again."""
@@ -109,39 +105,39 @@ class Post:
             self._told.add(text)
             self.warn(text)
 
-    def _question(self, question: str, content: RecordDict, fp16: bool, node: int) -> FlowerMessage:
-        name = self.roster.name(node)
-        envelope = Envelope(
-            question=question,
-            run=self.run,
-            seat=self.roster.seats.get(name, 0),
-            position=self.standing.position,
-            last=self.standing.last(name),
-            network=self.network,
-            recipe=self.tags["moments"],
-            features=self.tags["normalise"],
-            fp16=fp16,
-        )
-        kind = "train" if question == "train" else "query"
-        return FlowerMessage(
-            addressed(content, seal(envelope)), node, kind, ttl=self.terms.round_timeout + SPARE_SECONDS
-        )
+    def _send(self, done: Exchange, letter: Letter, nodes: Sequence[int]) -> dict[str, int]:
+        """Hand a question to Flower, for each node with its own envelope; which node each message went to."""
+        content = pack(letter.message, {VERSION: fedtct.__version__}, letter.envelope.fp16)
+        sent = [self._addressed(letter, content, node) for node in nodes]
+        pushed = self.grid.push_messages(sent) if sent else []
+        pending = {key: node for key, node in zip(pushed, nodes, strict=False) if key}
+        for node, message in zip(nodes, sent, strict=True):
+            done.down[self.roster.name(node)] = sent_bytes(message.content)
+            if node not in pending.values():
+                self.tell(done.fail(self.roster.name(node), "Flower did not take the question: its log says why"))
+        return pending
 
-    def _take(self, done: Exchange, node: int, reply: FlowerMessage, question: str, asked: Message) -> None:
+    def _addressed(self, letter: Letter, content: RecordDict, node: int) -> FlowerMessage:
+        name, own = self.roster.name(node), letter.envelope
+        own = replace(own, seat=self.roster.seats.get(name, own.seat), last=letter.last.get(name, own.last))
+        kind = "train" if letter.question == "train" else "query"
+        return FlowerMessage(addressed(content, seal(own)), node, kind, ttl=self.terms.round_timeout + SPARE_SECONDS)
+
+    def _take(self, done: Exchange, letter: Letter, node: int, reply: FlowerMessage) -> None:
         """Sort a reply in: an answer, a silo that must be prepared first, or a failure."""
         called, known = self.roster.name(node), self.roster.knows(node)
         if reply.has_error():
-            self.fail(done, called, question, f"Flower says: {reply.error.reason or reply.error.code}")
+            self.tell(done.fail(called, f"Flower says: {reply.error.reason or reply.error.code}"))
             return
         try:
             message, own = unpack(reply.content)
             name = str(own[SILO])
-            reason = self._objection(node, question, asked, message, own)
+            reason = self._objection(letter, node, message, own)
         except Exception as error:  # whatever it is that a silo sent
             reason = f"its reply cannot be read ({type(error).__name__}): does it run fedtct {fedtct.__version__}?"
-            self.fail(done, called, question, reason, node)
+            self.tell(done.fail(called, reason, node))
             return
-        if question == "describe" and not reason and not own.get(UNPREPARED):
+        if letter.question == "describe" and not reason and not own.get(UNPREPARED):
             reason = self.roster.introduce(node, name, message["n"], message["held"])
         if known:
             name = called
@@ -151,14 +147,14 @@ class Post:
         if own.get(CHANGED):
             self.tell(f"{name}: {OTHER_DATA}")
         if reason:
-            self.fail(done, name, question, reason, node)
+            self.tell(done.fail(name, reason, node))
         elif own.get(UNPREPARED):
             done.unprepared.add(name)
         else:
             done.replies[name] = message
             done.forgot |= {name} if own.get(FORGOT) else set()
 
-    def _objection(self, node: int, question: str, asked: Message, message: Message, own: dict[str, Any]) -> str:
+    def _objection(self, letter: Letter, node: int, message: Message, own: dict[str, Any]) -> str:
         """Why a reply is no answer, as the silo says or as is found here; empty if it is one.
 
         Once it is known who a silo is, its node answers for no other.
@@ -170,7 +166,4 @@ class Post:
             return f"it calls itself '{name}': a silo keeps the name that its key was made for, for the whole run"
         if ERROR in own or own.get(UNPREPARED):
             return str(own.get(ERROR, ""))
-        spec = self.spec
-        features = min(asked["p"], feature_count(spec)) if spec and "p" in asked else 0
-        told = {"samples": self.roster.samples.get(called), "held_out": self.roster.held_out.get(called)}
-        return flaw(question, asked, message, spec.num_classes if spec else 0, features, **told)
+        return letter.flaw(message, self.roster.samples.get(called), self.roster.held_out.get(called))

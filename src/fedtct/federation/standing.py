@@ -5,8 +5,6 @@ from torch import Tensor
 
 from fedtct.errors import FedtctError
 
-NEVER = -1
-
 
 class Standing:
     """Rounds are counted as long as a run lasts, over both stages."""
@@ -16,10 +14,9 @@ class Standing:
         self.since = 0  # what silos remember of rounds before this one no longer holds
         self.counted: dict[str, int] = {}  # the last round that a silo took part in
 
-    def last(self, silo: str) -> int:
-        """The round that a silo goes on from; NEVER if it is to begin from nothing."""
-        counted = self.counted.get(silo, NEVER)
-        return counted if counted >= self.since else NEVER
+    def last(self) -> dict[str, int]:
+        """The round that each silo goes on from; who is not in it begins from nothing."""
+        return {silo: position for silo, position in self.counted.items() if position >= self.since}
 
     def move_on(self, present: set[str], forgot: set[str], correction: str) -> None:
         """SCAFFOLD's corrections sum to zero over those who made them: when one is missing or lost, all begin anew."""
