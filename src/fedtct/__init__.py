@@ -8,12 +8,13 @@ if TYPE_CHECKING:
     from fedtct.data import Dataset, Samples, load_dataset, partition
     from fedtct.errors import FedtctError
     from fedtct.estimator import FederatedTangentClassifier, FederatedTangentRegressor
-    from fedtct.federation import Federation, LocalFederation
-    from fedtct.history import History, Journal, Row
+    from fedtct.federation import Federation, LocalFederation, Replies
+    from fedtct.history import Checkpoint, History, Journal, Row, State
+    from fedtct.models import Weights
     from fedtct.privacy import noise_multiplier
     from fedtct.silo import Silo
-    from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold
-    from fedtct.stage2 import ConjugateGradient, FedAvgRegression, GradientDescent, Ridge, ScaffoldRegression
+    from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold, Stage1
+    from fedtct.stage2 import ConjugateGradient, FedAvgRegression, GradientDescent, Ridge, ScaffoldRegression, Stage2
     from fedtct.tangent import TangentFeatures, tangent_features
     from fedtct.tct import TCT
 
@@ -26,12 +27,13 @@ _HOMES = {
     "data": ("Dataset", "Samples", "load_dataset", "partition"),
     "errors": ("FedtctError",),
     "estimator": ("FederatedTangentClassifier", "FederatedTangentRegressor"),
-    "federation": ("Federation", "LocalFederation"),
-    "history": ("History", "Journal", "Row"),
+    "federation": ("Federation", "LocalFederation", "Replies"),
+    "history": ("Checkpoint", "History", "Journal", "Row", "State"),
+    "models": ("Weights",),
     "privacy": ("noise_multiplier",),
     "silo": ("Silo",),
-    "stage1": ("Centralized", "FedAdam", "FedAvg", "FedDyn", "FedProx", "Scaffold"),
-    "stage2": ("ConjugateGradient", "FedAvgRegression", "GradientDescent", "Ridge", "ScaffoldRegression"),
+    "stage1": ("Centralized", "FedAdam", "FedAvg", "FedDyn", "FedProx", "Scaffold", "Stage1"),
+    "stage2": ("ConjugateGradient", "FedAvgRegression", "GradientDescent", "Ridge", "ScaffoldRegression", "Stage2"),
     "tangent": ("TangentFeatures", "tangent_features"),
     "tct": ("TCT",),
 }
@@ -40,6 +42,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "TCT",
     "Centralized",
+    "Checkpoint",
     "Classifier",
     "ConjugateGradient",
     "Dataset",
@@ -58,14 +61,19 @@ __all__ = [
     "Journal",
     "LocalFederation",
     "NetworkClassifier",
+    "Replies",
     "Ridge",
     "Row",
     "Samples",
     "Scaffold",
     "ScaffoldRegression",
     "Silo",
+    "Stage1",
+    "Stage2",
+    "State",
     "TangentClassifier",
     "TangentFeatures",
+    "Weights",
     "load_dataset",
     "noise_multiplier",
     "partition",

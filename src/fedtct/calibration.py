@@ -27,13 +27,13 @@ def calibrate(federation: Federation, model: Message) -> float | None:
 def best_temperature(losses: Tensor, samples: int) -> float:
     """Where the loss is least: between the temperatures that were tried, the vertex of a parabola.
 
-    If all samples are told rightly, it is the less the lower the temperature, and probabilities would be 0 and 1. But n
-    samples tell no more than that the next one is right with probability (n + 1)/(n + 2) (Laplace): the temperature is
-    then the one with that loss.
+    If every sample is classified rightly, a lower temperature is always better, down to probabilities of 0 and 1. But n
+    such samples tell no more than that the next one is right with probability (n + 1)/(n + 2) (Laplace): then the
+    temperature is the one with that loss.
     """
     place, least = int(losses.argmin()), samples * math.log((samples + 2) / (samples + 1))
     step, log = float(TEMPERATURES[1].log() - TEMPERATURES[0].log()), float(TEMPERATURES[place].log())
-    if losses[0] < least:  # one that is told wrongly costs much there
+    if losses[0] < least:  # a single one that is wrong costs more at so low a temperature
         while place < len(losses) - 1 and losses[place + 1] < least:
             place += 1
         before, after = losses[place : place + 2].tolist() if place < len(losses) - 1 else (least, math.inf)

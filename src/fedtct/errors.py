@@ -14,15 +14,16 @@ ALIKE = 0.65  # words that may be meant for one another: epochs for local_epochs
 class FedtctError(ValueError):
     """Bad input: says what was wrong and what to do about it.
 
-    The command line prints the message and exits with code 2; nothing has been written by then. ``stranger`` is an
-    error of somebody else's that led to this one, ``data`` tells of samples: whoever reads the message here reads both.
-    ``told`` is what may be said elsewhere: of a stranger its kind alone, since its text might hold data.
+    The command line prints the message and exits with code 2; nothing has been written by then. ``cause`` is the
+    exception of a library or of the user's own code that led to it, ``data`` quotes samples: the message has both.
+    ``shareable`` is what a silo may tell a server: without ``data``, and of the cause its kind alone, since its text
+    might quote samples, too.
     """
 
-    def __init__(self, text: str, stranger: BaseException | None = None, data: str = "") -> None:
-        kind = "" if stranger is None else f": {type(stranger).__name__}"
-        super().__init__(text + data + (kind and f"{kind}: {stranger}".rstrip()))
-        self.told = text + (kind and f"{kind}; the silo's log says more")
+    def __init__(self, text: str, cause: BaseException | None = None, data: str = "") -> None:
+        kind = "" if cause is None else f": {type(cause).__name__}"
+        super().__init__(text + data + (kind and f"{kind}: {cause}".rstrip()))
+        self.shareable = text + (kind and f"{kind}; the silo's log says more")
 
 
 class Diverged(FedtctError):

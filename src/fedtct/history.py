@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from torch import Tensor
 
@@ -141,7 +141,11 @@ class History(Sequence[Row]):
         last = f", the last of {self._rows[-1].stage}, round {self._rows[-1].round}" if self._rows else ""
         return f"History({len(self)} rows{last})"
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> "History": ...
+    def __getitem__(self, index: int | slice) -> "Row | History":
         return History(self._rows[index]) if isinstance(index, slice) else self._rows[index]
 
     def __iter__(self) -> Iterator[Row]:

@@ -21,7 +21,7 @@ from fedtct.seeds import whole_digest
 
 AddNoise = Callable[[Weights, Weights, float, float, list[int]], Weights]  # as noisy_update does
 LARGEST_EPSILON = 100.0  # beyond it nothing is promised
-LEAST = 1e-9  # noise, and one over the most: no run needs more or less, and squares of both are numbers
+LEAST = 1e-9  # noise or clip, and 1/LEAST is the largest: no run needs others, and their squares are finite
 
 # The account. Gaussian releases compose, however each depends on those before, to a single one with μ = √releases/noise
 # (Dong, Roth and Su, 2022), whose δ at every ε is known exactly (Balle and Wang, 2018).

@@ -29,7 +29,7 @@ Labelled = Dataset[Any] | tuple[Any, Any]
 Silos = Sequence[Silo | Labelled] | Federation
 
 
-class Test(NamedTuple):
+class TestData(NamedTuple):
     """Test data on the server; never used for a choice."""
 
     x: Tensor
@@ -44,10 +44,10 @@ class Session:
     spec: NetworkSpec
     network: Network  # the server's copy
     journal: Journal
-    test: Test | None
+    test: TestData | None
     agreed: Agreement
     private: bool = False  # silos tell nothing about models
-    all_learnt: Mapping[str, int] = field(default_factory=dict)  # samples of those silos that hold none out
+    without_holdout: Mapping[str, int] = field(default_factory=dict)  # those silos' samples
 
     @classmethod
     def open(
@@ -97,33 +97,34 @@ class Session:
             try_model(network, agreed.outputs, agreed.inputs.examples(2))
         if guessed:
             warn_of_idle_outputs(agreed.outputs, told.messages)
-        session = cls(federation, spec, network, journal, None, agreed, private, _all_learnt(told))
-        session.test = session.check_test(test)
-        return session
+        tested_on = test_data(test, spec, network)
+        return cls(federation, spec, network, journal, tested_on, agreed, private, _without_holdout(told))
 
     def need_holdout(self, purpose: str) -> None:
         """Refuse a choice that there are no held-out samples for."""
         if not self.agreed.held_out:
-            raise FedtctError(f"{purpose} needs held-out samples to judge by, and {_none_held_out(self.all_learnt)}")
+            nobody = _none_held_out(self.without_holdout)
+            raise FedtctError(f"{purpose} needs held-out samples to judge by, and {nobody}")
 
     @property
     def calibrates(self) -> bool:
         """Whether there are classes, and samples that some silos hold out and may tell about."""
         return self.agreed.some_held_out and not self.private and not isinstance(self.spec.task, Regression)
 
-    def check_test(self, test: Labelled | None) -> Test | None:
-        """Test data, refused if it does not look like the silos'."""
-        whose = "the test data"
-        if test is None:
-            return None
-        if isinstance(test, Dataset):
-            test = from_dataset(test, whose)
-        if not isinstance(test, tuple | list) or len(test) != 2:
-            raise FedtctError(f"test must be a pair (x, y) or a torch Dataset, it is {type(test).__name__}")
-        x, y = self.spec.encode(*as_samples(*test, whose), whose)
-        if x.dtype == torch.int64:
-            try_tokens(self.spec, self.network, x, whose)
-        return Test(x.to(self.network.device), y.to(self.network.device))
+
+def test_data(test: Labelled | None, spec: NetworkSpec, network: Network) -> TestData | None:
+    """Test data, refused if it does not look like the silos'."""
+    whose = "the test data"
+    if test is None:
+        return None
+    if isinstance(test, Dataset):
+        test = from_dataset(test, whose)
+    if not isinstance(test, tuple | list) or len(test) != 2:
+        raise FedtctError(f"test must be a pair (x, y) or a torch Dataset, it is {type(test).__name__}")
+    x, y = spec.encode(*as_samples(*test, whose), whose)
+    if x.dtype == torch.int64:
+        try_tokens(spec, network, x, whose)
+    return TestData(x.to(network.device), y.to(network.device))
 
 
 def _pooled(federation: Federation, num_classes: int | None) -> LocalFederation:
@@ -156,7 +157,7 @@ def _names(told: Replies) -> Sequence[str]:
     return told.cost.silos or ["Centralized"]
 
 
-def _all_learnt(told: Replies) -> dict[str, int]:
+def _without_holdout(told: Replies) -> dict[str, int]:
     """The silos that hold nothing out, with how many samples they have."""
     return {name: silo["n"] for name, silo in zip(_names(told), told.messages, strict=True) if not silo["held"]}
 

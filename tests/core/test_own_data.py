@@ -284,8 +284,8 @@ def test_which_tokens_there_are_stays_in_the_silo():
     assert all(str(told[key]) == str(other[key]) for key in told)
     with pytest.raises(FedtctError, match=r"north: the model cannot take .* from 1 to 29: IndexError: index") as error:
         FedAvg(Reader()).fit([Silo(x // 10, y, name="south"), Silo(x, y, name="north")])
-    assert "from 1 to 29" not in error.value.told
-    assert error.value.told.endswith("(quantities must be floats): IndexError; the silo's log says more")
+    assert "from 1 to 29" not in error.value.shareable
+    assert error.value.shareable.endswith("(quantities must be floats): IndexError; the silo's log says more")
 
 
 def test_tokens_of_the_test_data_are_tried_too():

@@ -176,7 +176,7 @@ def test_numbers_that_were_meant_never_leave_a_silo_as_texts(slip, tmp_path):
     ) as refused:
         read_samples(file, "y")
     assert str(refused.value).endswith(f": {slip}")
-    assert slip not in refused.value.told
+    assert slip not in refused.value.shareable
     assert slip in set(read_samples(file, "y", texts=["income"])[0]["income"])
 
 

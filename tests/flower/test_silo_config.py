@@ -101,8 +101,8 @@ def test_what_a_stranger_says_of_the_data_is_read_here_and_told_nowhere(code, ki
     (tmp_path / f"of_{kind}.py").write_text(f"def samples():\n    {code}\n")
     with pytest.raises(FedtctError, match=f"{kind}: ") as error:
         silo(tmp_path, f'data = "of_{kind}:samples"').load()
-    assert "patient" not in error.value.told
-    assert error.value.told.endswith(f"{kind}; the silo's log says more")
+    assert "patient" not in error.value.shareable
+    assert error.value.shareable.endswith(f"{kind}; the silo's log says more")
 
 
 def test_what_a_broken_file_holds_is_told_nowhere(tmp_path):
@@ -111,8 +111,8 @@ def test_what_a_broken_file_holds_is_told_nowhere(tmp_path):
     for data in ("broken.csv", "code:samples"):
         with pytest.raises(FedtctError) as error:
             silo(tmp_path, f'data = "{data}"\ntarget = "b"').load()
-        assert str(error.value) != error.value.told
-        assert error.value.told.endswith("Error; the silo's log says more")
+        assert str(error.value) != error.value.shareable
+        assert error.value.shareable.endswith("Error; the silo's log says more")
 
 
 @pytest.mark.parametrize("returned", ["1", "(1, 2, 3)"])

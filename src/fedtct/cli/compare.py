@@ -7,7 +7,7 @@ import typer
 
 from fedtct.cli.options import with_settings
 from fedtct.cli.output import next_free, print_lines
-from fedtct.cli.plots import draw_comparison, look_at_run, needed_unless, report_on, to_look_at
+from fedtct.cli.reporting import draw_comparison, look_at_run, optional_if, report_on, to_look_at
 from fedtct.cli.run import Config, Json, Out, Resume
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
@@ -88,7 +88,7 @@ def carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool
         runs = plan.execute(path, resume=resume, watch=watch, look=look_at_run)
         screen.wait("drawing and writing the report")
         lines = table(runs)
-        with needed_unless(were_over, screen):
+        with optional_if(were_over, screen):
             write_comparison(lines, runs, path)
             draw_comparison(runs, path)
             report_on(list(runs.values()), path)

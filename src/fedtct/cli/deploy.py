@@ -11,7 +11,7 @@ import typer
 from fedtct.cli.flower import need_flower
 from fedtct.cli.help import Commands
 from fedtct.cli.output import next_free, print_messages, print_summary
-from fedtct.cli.plots import to_look_at
+from fedtct.cli.reporting import to_look_at
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError

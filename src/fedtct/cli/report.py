@@ -53,4 +53,6 @@ def report(
 
 def default_file(runs: list[Path]) -> Path:
     """Where a page goes if nobody says: to the run it is about, or here if it is about several."""
-    return runs[0] / "report.html" if len(runs) == 1 else next_free(Path("report"), ".html")
+    from fedtct.report.page.write import REPORT
+
+    return runs[0] / REPORT if len(runs) == 1 else next_free(Path("report"), ".html")

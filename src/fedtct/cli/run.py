@@ -8,7 +8,7 @@ import typer
 from fedtct.cli.flower import need_flower
 from fedtct.cli.options import with_settings
 from fedtct.cli.output import next_free, print_choice, print_summary
-from fedtct.cli.plots import look_at_run, needed_unless, report_on, to_look_at
+from fedtct.cli.reporting import look_at_run, optional_if, report_on, to_look_at
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
@@ -126,7 +126,7 @@ def _execute(folder: "RunFolder", screen: Screen, json: bool, engine: str) -> No
         if not was_over:  # what is over may be looked at where its model cannot be made: without its module or its GPU
             execute(folder, look_at_run)
         screen.wait("writing the report")
-        with needed_unless(was_over, screen):
+        with optional_if(was_over, screen):
             report_on([folder], folder.path)
     print_summary(Summary.of(folder), json, to_look_at(folder.path, METRICS))
 
@@ -145,6 +145,6 @@ def _carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: boo
     with stoppable(screen, path, resuming("fedtct run", path)), screen:
         choice = choose(plan, path, resume=resume, watch=lambda name, _: screen.watch(name), look=look_at_run)
         screen.wait("writing the report")
-        with needed_unless(were_over, screen):
+        with optional_if(were_over, screen):
             report_on(list(choice.runs.values()), path)
     print_choice(choice, json, to_look_at(path, CHOICE))

@@ -120,7 +120,7 @@ def _app_folder() -> Path:
 
 
 def reply(message: FlowerMessage, context: Context, seat: Seat) -> Any:
-    """The answer to a message, or what went wrong in words; what a stranger's error says stays in the silo's log."""
+    """The answer to a message, or what went wrong in words; what errors of others say stays in the silo's log."""
     own: dict[str, Any] = {SILO: seat.name, VERSION: fedtct.__version__}
     start, fp16, asked = time.perf_counter(), False, "a question"
     try:
@@ -148,14 +148,14 @@ def reply(message: FlowerMessage, context: Context, seat: Seat) -> Any:
 
 
 def _log(error: Exception, what: str) -> None:
-    """What fedtct says is enough; of a stranger's error one wants to know where it comes from."""
+    """What fedtct says is enough; of others' errors one wants to know where they come from."""
     strange = not isinstance(error, FedtctError) or error.__cause__ is not None
     log.error("%s: %s", what, error, exc_info=error if strange else None)
 
 
 def told(error: Exception) -> str:
-    """What the server is told of an error: what fedtct says, and of a stranger's its kind."""
-    return error.told if isinstance(error, FedtctError) else f"{type(error).__name__}; the silo's log says more"
+    """What the server is told of an error: what fedtct says, and of others' their kind."""
+    return error.shareable if isinstance(error, FedtctError) else f"{type(error).__name__}; the silo's log says more"
 
 
 def respond(seat: Seat, envelope: Envelope, message: Message, add_noise: AddNoise) -> Message:

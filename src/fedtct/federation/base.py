@@ -92,7 +92,7 @@ def weighted_sum(weights: list[float], tensors: list[Tensor]) -> Tensor:
 class Federation(ABC):
     """The silos one can ask."""
 
-    begins_anew: ClassVar[bool] = False  # silos forget SCAFFOLD's corrections when one is missing, as if it were gone
+    begins_anew: ClassVar[bool] = False  # with SCAFFOLD's corrections, when a silo misses a round: it may not come back
     on_reply: Callable[[str, int, int], None] | None = None  # question, replies so far, silos
 
     @abstractmethod

@@ -32,10 +32,10 @@ from fedtct.runs.plan import Watch
 from fedtct.stage2 import IterativeRegression
 from fedtct.stage2.base import convexify
 from fedtct.tct import TCT
+from fedtct.training.corrections import REMEMBERING
 
 JUDGED_ROUNDS = 5  # the last before a choice, whose mean decides: a single round is noisy
 SHARES = 5  # stage 1's weights are kept at every fifth of its rounds, as figures 5 and 6 show them
-REMEMBERING = ("scaffold", "feddyn")  # methods whose silos remember something, until a run is over
 
 
 class Runner:
@@ -148,7 +148,8 @@ class Runner:
             return
         at = read_checkpoint(saved, pick_device("cpu"))
         kept = [KEPT.format(number) for number in self._kept(config) if 0 < number <= at.round]
-        whole = all((shorter / name).is_file() for name in kept) and not (at.finished and config.method in REMEMBERING)
+        forgotten = at.finished and config.method in REMEMBERING  # silos' memories are gone once a run is over
+        whole = all((shorter / name).is_file() for name in kept) and not forgotten
         if not whole or not bool(at.state["parameters"].isfinite().all()):
             return
         half = new_half(folder)

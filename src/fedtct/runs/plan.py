@@ -34,7 +34,8 @@ class Plan:
         if not path.is_file():
             raise FedtctError(f"{folder} cannot be gone on with: there is no {PLAN} in it")
         try:
-            begun, runs = read_json(path)["purpose"], read_json(path)["runs"].items()
+            plan = read_json(path)
+            begun, runs = plan["purpose"], plan["runs"].items()
             command = COMMANDS[begun]
         except (KeyError, TypeError, AttributeError) as error:
             raise FedtctError(f"{path} is damaged: it holds no plan") from error

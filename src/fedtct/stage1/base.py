@@ -1,9 +1,8 @@
-"""What all stage-1 algorithms share: their parameters, the question they ask, and how they are fitted."""
+"""What all stage-1 algorithms share: their parameters, the question they ask, how they are fitted, their rounds."""
 
-from __future__ import annotations
-
+import warnings
 from abc import ABC, abstractmethod
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,16 +12,17 @@ from fedtct.calibration import calibrate
 from fedtct.classifier import Fit, NetworkClassifier
 from fedtct.data.augment import check_augmentation
 from fedtct.data.pretext import check_pretext
-from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole, make_plain
-from fedtct.federation import Federation, Replies
+from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole, listing, make_plain
+from fedtct.federation import Cost, Federation, Replies
 from fedtct.history import Journal, State
 from fedtct.models import Model, Weights
 from fedtct.models.trial import try_training
+from fedtct.rounds import Stage
 from fedtct.seeds import digest
 from fedtct.session import Labelled, Session, Silos, check_batches
 from fedtct.silo import Message
-from fedtct.stage1.training import Training
-from fedtct.training import LocalPlan
+from fedtct.tasks import Score
+from fedtct.training import Frozen, LocalPlan, apart, evaluate
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Stage1(ABC):
     clip: float = 1.0  # with noise: the norm that a silo's update is clipped to
     noise: float = 0.0  # that a silo adds to its update, in sensitivities: see fedtct.privacy
 
-    takes_noise: ClassVar[bool] = False  # on the updates, and is private then: silos remember nothing of them
+    takes_noise: ClassVar[bool] = False  # on silos' updates: only where silos remember nothing of them
     pooled: ClassVar[bool] = False  # all data in one place: no federated algorithm, but a bound for them
 
     def __post_init__(self) -> None:
@@ -85,14 +85,14 @@ class Stage1(ABC):
 
     def _plan(self, prox: float = 0.0) -> LocalPlan:
         return LocalPlan(
-            self.local_epochs,
-            self.batch_size,
-            self.lr,
-            self.weight_decay,
-            prox,
-            self.augment,
-            self.trainable,
-            self.pretext,
+            epochs=self.local_epochs,
+            batch_size=self.batch_size,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            prox=prox,
+            augment=self.augment,
+            trainable=self.trainable,
+            pretext=self.pretext,
         )
 
     def _check_privacy(self) -> None:
@@ -205,3 +205,82 @@ class Stage1(ABC):
     def run(self, session: Session) -> Weights:
         """All rounds; the network's final weights."""
         return Training(self, session).weights()
+
+
+@dataclass
+class Training(Stage):
+    """Stage 1; where a part of the network alone is trained, the rest is the state's ``frozen``."""
+
+    method: Stage1
+    told: bool = False  # silos what is frozen
+
+    name = "stage1"
+
+    def weights(self) -> Weights:
+        """The network's, after all rounds."""
+        trained, frozen = apart(self.session.network, self.method.trainable, self.session.network.weights())
+        start = self.method.start(trained)
+        self._check(start, "start", "weights._asdict() with whatever else it holds")
+        return self._whole(self.run(start | ({"frozen": frozen} if frozen else {})))
+
+    def round(self, state: State, number: int) -> tuple[State, Replies]:
+        """The method's own, after silos were told what is frozen."""
+        telling = self._tell(state)
+        after, replies = self._own_round(state, number)
+        if not bool(after["parameters"].isfinite().all()):
+            _warn_of_diverged(replies)
+        if "frozen" not in state:
+            return after, replies
+        if number == 0:  # later, silos are told again because a run goes on: one that never stopped does not pay it
+            replies = replace(replies, cost=telling + replies.cost)
+        return after | {"frozen": state["frozen"]}, replies
+
+    def evaluate(self, state: State) -> Replies | None:
+        """With noise silos tell nothing about models; of features alone there is nothing to tell."""
+        if self.method.noise or not self.method.learns_labels:
+            return None
+        return self.session.federation.ask("evaluate", self._whole(state)._asdict())
+
+    def test(self, state: State) -> Score | None:
+        """By the server's copy of the network."""
+        session, network = self.session, self.session.network
+        if session.test is None or not self.method.learns_labels:
+            return None
+        network.load(self._whole(state))
+        network.module.eval()
+        return evaluate(network, *session.test, session.spec.task.score)
+
+    def _tell(self, state: State) -> Cost:
+        """Rounds bring what is trained alone."""
+        if "frozen" not in state or self.told:
+            return Cost()
+        self.told = True
+        return self.session.federation.ask("freeze", state["frozen"]).cost
+
+    def _whole(self, state: State) -> Weights:
+        frozen = Frozen.told(self.session.network, state.get("frozen", {}))
+        return frozen.whole(Weights(state["parameters"], state["buffers"]))
+
+    def _own_round(self, state: State, number: int) -> tuple[State, Replies]:
+        """A round as whoever wrote the method has it, checked."""
+        found: object = self.method.round(self.session.federation, state, number)
+        if not isinstance(found, tuple) or len(found) != 2:
+            who = type(self.method).__name__
+            raise FedtctError(f"{who}.round returns no pair: it needs the new state and the replies")
+        self._check(found[0], "round", "replies.average('parameters') and replies.average('buffers'), say")
+        return found
+
+    def _check(self, state: State, made_by: str, advice: str) -> None:
+        """Weights that are left out do not stay as they were: nobody wants running statistics of no data by mistake."""
+        for name in Weights._fields:
+            if name not in state:
+                where = f"{type(self.method).__name__}.{made_by}"
+                raise FedtctError(f"{where} returns a state without '{name}': it needs {advice}")
+
+
+def _warn_of_diverged(replies: Replies) -> None:
+    """Say whose training led to weights that are no numbers, if not everybody's: a single sample may do that to all."""
+    weights = zip(replies.cost.silos, replies.values("parameters"), strict=False)
+    diverged = [name for name, parameters in weights if not bool(parameters.isfinite().all())]
+    if 0 < len(diverged) < len(replies.messages):
+        warnings.warn(f"training diverged in {listing(diverged)} alone: look at the samples there", stacklevel=2)

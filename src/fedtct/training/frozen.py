@@ -20,7 +20,7 @@ class Frozen:
 
     rest: Weights | None = None
     trained: Weights | None = None  # truth values, one for each weight
-    message: Mapping[str, Any] = field(default_factory=dict)  # that told it
+    message: Mapping[str, Any] = field(default_factory=dict)  # the 'freeze' that told of it
 
     @cached_property
     def tag(self) -> str:

@@ -107,7 +107,7 @@ def symbol(method: Method) -> str:
     return SYMBOLS[method.index % len(SYMBOLS)]
 
 
-def of(method: Method, **trace: Any) -> Trace:
+def trace_of(method: Method, **trace: Any) -> Trace:
     """A trace that is switched on and off with its method; its symbols are whole even at the edge."""
     whole = {"cliponaxis": False} if trace.get("mode") == "markers" else {}
     return {"type": "scatter", "name": method.label, "meta": {"method": method.label}} | whole | trace

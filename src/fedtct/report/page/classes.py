@@ -15,10 +15,10 @@ from fedtct.report.page.blocks import (
     beside_names,
     colour,
     downwards,
-    of,
     rows_height,
     symbol,
     ticks,
+    trace_of,
 )
 from fedtct.report.page.tasks import Method, Task
 from fedtct.runs.forms import CLASSES
@@ -68,7 +68,7 @@ def _recalls(method: Method, task: Task, tables: list[Confusion], names: list[st
         [table[c][c] / sum(table[c]) for table in tables if sum(table[c])] for c in range(len(names))
     ]  # a class that no test sample has is not shown
     shown = [c for c, values in enumerate(shares) if values]
-    return of(
+    return trace_of(
         method,
         mode="markers",
         x=[fmean(shares[c]) for c in shown],

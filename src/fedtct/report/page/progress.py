@@ -15,10 +15,10 @@ from fedtct.report.page.blocks import (
     Trace,
     colour,
     logarithmic,
-    of,
     rating_of,
     rounds_axis,
     symbol,
+    trace_of,
 )
 from fedtct.report.page.tasks import Method, Task
 
@@ -104,20 +104,21 @@ def _draw(method: Method, curve: Curve, shown: Rating, measure: Callable[[Point]
     if curve.runs > 1:
         x, low, high = ([f(p) for p in curve.points] for f in (measure, lambda p: p.low, lambda p: p.high))
         band = {"mode": "lines", "line": {"width": 0}, "fill": "toself", "fillcolor": f"{colour(method)}/0.16"}
-        traces.append(of(method, x=[*x, *x[::-1]], y=[*low, *high[::-1]], **band, **quiet))
+        traces.append(trace_of(method, x=[*x, *x[::-1]], y=[*low, *high[::-1]], **band, **quiet))
     *earlier, final = curve.stages
     for stage in (*earlier, final):
         last = stage is final
         line = {"color": colour(method), "width": (2 if last else 1.5) + wider, "dash": "solid" if last else "4px,3px"}
         traces.append(
-            of(method, x=[*map(measure, stage)], y=[p.value for p in stage], mode="lines", line=line, **quiet)
+            trace_of(method, x=[*map(measure, stage)], y=[p.value for p in stage], mode="lines", line=line, **quiet)
         )
     for stage in earlier:
         ring = {"color": "@page", "size": 11 + wider, "line": {"color": colour(method), "width": 2}}
-        traces.append(of(method, x=[measure(stage[-1])], y=[stage[-1].value], mode="markers", marker=ring, **quiet))
+        end = stage[-1]
+        traces.append(trace_of(method, x=[measure(end)], y=[end.value], mode="markers", marker=ring, **quiet))
     marker = {"color": colour(method), "symbol": symbol(method), "size": 7 + wider, "maxdisplayed": 9}
     traces.append(
-        of(
+        trace_of(
             method,
             x=[*map(measure, curve.points)],
             y=[p.value for p in curve.points],
@@ -136,7 +137,7 @@ def _level(method: Method, curve: Curve, shown: Rating, wider: float) -> Trace:
     ends = {"x": [point.megabytes for point in curve.points], "y": [point.value for point in curve.points]}
     told = {"customdata": [[point.value] for point in curve.points]}
     template = f"%{{customdata[0]:{shown.template}}}, sends nothing"
-    return of(method, **ends, **told, mode="lines", line=line, hovertemplate=template)
+    return trace_of(method, **ends, **told, mode="lines", line=line, hovertemplate=template)
 
 
 def _place(point: Point) -> str:

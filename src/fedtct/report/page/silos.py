@@ -23,11 +23,11 @@ from fedtct.report.page.blocks import (
     beside_names,
     colour,
     downwards,
-    of,
     rating_of,
     rows_height,
     symbol,
     ticks,
+    trace_of,
 )
 from fedtct.report.page.tasks import Method, Task, by_value, called, listed, text_of
 from fedtct.runs.forms import ALONE, SILOS
@@ -168,12 +168,12 @@ def _ways(method: Method, task: Task, found: Finding, alone: Sequence[float | No
     for lane, a, b in zip(lanes, alone, _values(found, where, len(alone)), strict=True):
         x += [a, b, None]
         y += [lane, lane, None]
-    return of(method, x=x, y=y, mode="lines", line={"color": colour(method), "width": 1}, hoverinfo="skip")
+    return trace_of(method, x=x, y=y, mode="lines", line={"color": colour(method), "width": 1}, hoverinfo="skip")
 
 
 def _dots(values: Mapping[str, float | None], names: Sequence[str], method: Method, task: Task) -> Trace:
     """A dot for each silo, in the row that has its name."""
-    return of(
+    return trace_of(
         method,
         x=list(values.values()),
         y=beside(map(names.index, values), method, task.methods),
@@ -199,7 +199,7 @@ def _bars(alone: Sequence[float | None], names: Sequence[str], task: Task, metho
         "customdata": [name for name in names for _ in range(3)],
         "hovertemplate": f"silo %{{customdata}} alone{beside_whom}: %{{x:{rating_of(task).template}}}<extra></extra>",
     }
-    return of(method, **trace) if method else {"type": "scatter"} | trace
+    return trace_of(method, **trace) if method else {"type": "scatter"} | trace
 
 
 def _without_models_of_their_own(task: Task) -> Section:

@@ -18,10 +18,10 @@ from fedtct.report.page.blocks import (
     downwards,
     logarithmic,
     number,
-    of,
     rounds_axis,
     symbol,
     ticks,
+    trace_of,
 )
 from fedtct.report.page.tasks import Method, Task, called
 from fedtct.runs.folder import RunFolder
@@ -108,7 +108,7 @@ def _spectrum(task: Task, method: Method, found: Finding) -> Chart:
 
 
 def _eigenvalues(method: Method, curve: dict[str, list[float]], name: str) -> Trace:
-    return of(
+    return trace_of(
         method,
         name=name,
         x=curve["ranks"],
@@ -138,7 +138,7 @@ def _steps(task: Task, method: Method, found: Finding) -> Chart:
     """Each silo's step as a share of the one at which its own steps would diverge."""
     shares = [found["step_size"] * value / 2 for value in found["largest_eigenvalues"]]
     names = called(found["silos"], len(shares))
-    bars = of(
+    bars = trace_of(
         method,
         type="bar",
         orientation="h",
@@ -185,7 +185,7 @@ def _distances(inspected: Sequence[Inspected]) -> list[Block]:
         y = [sqrt(max(loss / start - optimum, 0.0) / (1 - optimum)) or None for loss in losses.values()]
         seed = f", seed {run.config.seed}" if len(method.runs) > 1 else ""
         traces.append(
-            of(
+            trace_of(
                 method,
                 name=f"{method.label}{seed}",
                 x=x,

@@ -14,10 +14,10 @@ from fedtct.report.page.blocks import (
     Trace,
     colour,
     downwards,
-    of,
     rounds_axis,
     rows_height,
     ticks,
+    trace_of,
 )
 from fedtct.report.page.progress import STAGES
 from fedtct.report.page.tasks import Method, Task
@@ -86,7 +86,7 @@ def _line(way: str, method: Method) -> Trace:
         [fmean(values), f"{STAGES.get(row.stage, row.stage)} round {row.round}", _spread(values)]
         for row, values in zip(rows, amounts, strict=True)
     ]
-    return of(
+    return trace_of(
         method,
         x=list(range(1, len(rows) + 1)),
         y=[fmean(values) for values in amounts],

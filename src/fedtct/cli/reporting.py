@@ -67,8 +67,8 @@ def report_on(runs: Sequence[RunFolder], folder: Path) -> None:
 
 
 @contextmanager
-def needed_unless(were_over: bool, screen: Screen) -> Iterator[None]:
-    """Around what is written about runs: if they were over before, it is there, and that it cannot be is only told."""
+def optional_if(were_over: bool, screen: Screen) -> Iterator[None]:
+    """Around the writing of a report: of runs that were over before there is one, so that a failure is only told."""
     try:
         yield
     except OSError as error:
