@@ -1,5 +1,6 @@
 """TCT: train, convexify, train (Yu et al., NeurIPS 2022)."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from fedtct.stage2 import ScaffoldRegression, Stage2
 from fedtct.stage2.base import convexify
 from fedtct.stage2.grid import check_cells, solve_grid
 from fedtct.tangent import TangentFeatures, check_head
+from fedtct.training import head_alone
 
 
 @dataclass(frozen=True)
@@ -96,4 +98,10 @@ class TCT:
         session = self.stage1.open(silos, model, test, journal)
         self.stage2.check(session)
         check_head(session.spec)
+        if self.stage1.rounds and head_alone(session.network, self.stage1.trainable):
+            warnings.warn(
+                "stage 1 trains the model's head alone, which TCT replaces, so its rounds change nothing: let it train "
+                "more layers, or give it no rounds",
+                stacklevel=3,
+            )
         return session

@@ -1,5 +1,8 @@
 """What nobody trains is told once: rounds carry the rest alone, and the model is the same."""
 
+import warnings
+from dataclasses import replace
+
 import pytest
 import torch
 from core_helpers import parameters_of, quick, skewed_silos, tiny_net
@@ -7,7 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from fedtct import Centralized, FedAdam, FedAvg, FedDyn, FedProx, FedtctError, LocalFederation, Scaffold
+from fedtct import (
+    TCT,
+    Centralized,
+    FedAdam,
+    FedAvg,
+    FedDyn,
+    FedProx,
+    FedtctError,
+    LocalFederation,
+    Ridge,
+    Scaffold,
+    TangentFeatures,
+)
 from fedtct.federation.local import size
 from fedtct.models import InputSpec, Network
 from fedtct.training import Frozen, apart
@@ -17,9 +32,9 @@ METHODS = [FedAvg, FedProx, FedDyn, FedAdam, Scaffold]
 SETTINGS = 400  # bytes that a round's settings and scores take at most
 
 
-def half_frozen_net() -> nn.Module:
+def half_frozen_net(*, norm: bool = True) -> nn.Module:
     """Frozen by whoever made it: the first layer's parameters, but not the statistics after it."""
-    model = tiny_net(norm=True)
+    model = tiny_net(norm=norm)
     model[0].requires_grad_(False)
     return model
 
@@ -120,3 +135,24 @@ def test_a_silo_that_was_not_told_says_so():
         federation.ask("train", question)
     federation.ask("freeze", message)
     federation.ask("train", question)
+
+
+@pytest.mark.parametrize(
+    ("model", "trainable", "expected"),
+    [
+        (tiny_net(norm=True), "all", False),
+        (tiny_net(norm=True), "last:2", False),
+        (tiny_net(norm=True), "last-layer", True),
+        (half_frozen_net(), "all", False),
+        (half_frozen_net(norm=False), "all", True),
+    ],
+)
+def test_stage_1_of_tct_that_changes_no_features_is_warned_of(model, trainable, expected):
+    """Its model is then that of no rounds at all."""
+    tct = TCT(model, FedAvg(rounds=2, trainable=trainable, local_epochs=1), TangentFeatures(p=20), Ridge(d=20))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = tct.fit(skewed_silos()).model
+    assert any("head alone" in str(warning.message) for warning in said) == expected
+    untrained = replace(tct, stage1=replace(tct.stage1, rounds=0)).fit(skewed_silos()).model
+    assert torch.equal(found.linear.w, untrained.linear.w) == expected

@@ -80,6 +80,13 @@ def trained_among(network: Network, trainable: str) -> Weights:
     )
 
 
+def head_alone(network: Network, trainable: str) -> bool:
+    """Whether nothing changes in a training but the last linear layer."""
+    chosen = trained_among(network, trainable)
+    head = sum(p.numel() for p in network.module.get_submodule(network.head).parameters() if p.requires_grad)
+    return int(chosen.parameters.sum()) == head and not bool(chosen.buffers.any())
+
+
 def _repeated(counts: list[tuple[int, bool]], device: torch.device) -> Tensor:
     sizes = torch.tensor([count for count, _ in counts], dtype=torch.long)
     return torch.tensor([value for _, value in counts], dtype=torch.bool).repeat_interleave(sizes).to(device)
