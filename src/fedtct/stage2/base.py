@@ -6,19 +6,20 @@ import functools
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, cast
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedtct.classifier import LinearModel
 from fedtct.errors import Diverged, FedtctError, check_positive, check_whole, make_plain
-from fedtct.federation import Replies
+from fedtct.federation import Federation, Replies
 from fedtct.history import Checkpoint, Row, State
 from fedtct.least_squares import times
 from fedtct.precision import full_precision
 from fedtct.rounds import Stage
 from fedtct.session import Session
+from fedtct.silo import Message
 from fedtct.stage2.inspection import inspect_steps
 from fedtct.tangent import Moments, Normaliser, Recipe, normalised, tangent_map
 from fedtct.tasks import Score
@@ -111,8 +112,7 @@ class IterativeRegression(Stage2):
     evaluate_every: int = 1
     patience: int | None = None
 
-    correction: ClassVar[str]  # of steps, by everybody's: "scaffold" or "conjugate", or "none"
-    stride: ClassVar[float] = 1.0  # times lr is a step; long ones lose less to rounding, where nobody goes on from them
+    correction: ClassVar[str] = "none"  # by what everybody's steps led to: all silos must reply, and in full precision
 
     def __post_init__(self) -> None:
         make_plain(self)
@@ -135,19 +135,34 @@ class IterativeRegression(Stage2):
         limits = self.step_limits(problem)
         lr = limits.check(self.lr)
         largest = dict(zip(problem.silos, problem.largest_eigenvalues, strict=True))
-        steps = functools.partial(inspect_steps, session.federation, largest, lr, limits.diverges_from)
-        session.journal.find_out("stage2", steps)
+        inspect = functools.partial(inspect_steps, session.federation, largest, lr, limits.diverges_from)
+        session.journal.find_out("stage2", inspect)
         size = (len(problem.normaliser.mean) + 1, session.spec.num_classes)
         start = torch.zeros(size, dtype=torch.float32, device=session.network.device)
         return LinearModel(problem.normaliser, Regressing(self, session, problem, lr).run({"w": start})["w"])
 
-    def point(self, state: State) -> Tensor:
-        """Where silos' steps begin."""
-        return cast(Tensor, state["w"])
-
-    def combine(self, state: State, replies: Replies) -> State:
+    def round(self, federation: Federation, state: State, number: int, lr: float) -> tuple[State, Replies]:
         """W ← Σ (n_k/n)·W_k."""
-        return {"w": replies.average("w")}
+        replies = federation.ask("regress", self.question(state, number, lr))
+        return {"w": replies.average("w")}, replies
+
+    def question(self, state: State, number: int, lr: float, *, start: Tensor | None = None) -> Message:
+        """What a silo needs to know for a round: it rates W, and takes its steps from there or from ``start``.
+
+        A round without a rating brings only what steps begin from.
+        """
+        rated = number % self.evaluate_every == 0
+        question: Message = {
+            "w": state["w"],
+            "lr": lr,
+            "steps": self.steps,
+            "correction": self.correction,
+            "server_steps": self.steps,
+            "evaluate": rated,
+        }
+        if start is not None:
+            question["start" if rated else "w"] = start
+        return question
 
     def step_limits(self, problem: Convexified) -> StepLimits:
         """Some silo's steps diverge if lr·λmax ≥ 2."""
@@ -166,25 +181,15 @@ class Regressing(Stage):
     name = "stage2"
 
     def round(self, state: State, number: int) -> tuple[State, Replies]:
-        """Steps of all silos, combined; they rate W, and begin there or elsewhere."""
+        """The method's own, refused if it needs all silos and some did not reply."""
         federation, method = self.session.federation, self.method
-        start, rated = method.point(state), number % method.evaluate_every == 0
-        message = {
-            "w": state["w"] if rated else start,
-            **({"start": start} if rated and start is not state["w"] else {}),
-            "lr": method.stride * self.lr,
-            "steps": method.steps,
-            "correction": method.correction,
-            "server_steps": method.steps,
-            "evaluate": rated,
-        }
-        replies = federation.ask("regress", message)
+        state, replies = method.round(federation, state, number, self.lr)
         if method.correction != "none" and not federation.begins_anew and len(replies.messages) < len(federation):
             raise FedtctError(
                 f"{type(method).__name__} corrects steps by everybody's, and {len(replies.messages)} of "
                 f"{len(federation)} silos replied: ask all of them, or use FedAvgRegression or Ridge"
             )
-        return method.combine(state, replies), replies
+        return state, replies
 
     def evaluate(self, state: State) -> Replies | None:
         """By silos."""

@@ -6,11 +6,12 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from fedtct.federation import Replies
+from fedtct.federation import Federation, Replies
 from fedtct.history import State
 from fedtct.stage2.gradient_descent import GradientDescent
 
 SOLVED, FLAT = 1e-5, 1e-6  # of the first gradient, of the largest curvature: less is rounding errors
+STRIDE = 2.0**10  # safe steps: from where a long one leads, less of the gradient is lost to rounding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,38 +31,41 @@ class ConjugateGradient(GradientDescent):
     rounds: int = 20
     lr: Literal["auto"] = field(default="auto", init=False)
 
-    correction: ClassVar[str] = "conjugate"
-    stride: ClassVar[float] = 2.0**10
+    correction: ClassVar[str] = "conjugate"  # of directions, by the server: silos add nothing to their gradients
 
-    # x is the best model of the directions so far, r = b − H·x what is left of its gradient, in units of a safe step.
-    # Before there is a direction, the model w is one such step further.
+    def round(self, federation: Federation, state: State, number: int, lr: float) -> tuple[State, Replies]:
+        """α = r·r / d·Hd,  x ← x + α·d,  r ← r − α·Hd,  β = r·r / (r·r before),  d ← r + β·d.
 
-    def point(self, state: State) -> Tensor:
-        """v = x + γ·d, with γ·d longer than x, so that little is lost to rounding; at first w, for its gradient."""
-        w: Tensor = state["w"]
-        return state["x"] + _reach(state) * state["d"] if "d" in state else w
-
-    def combine(self, state: State, replies: Replies) -> State:
-        """α = r·r / d·Hd,  x ← x + α·d,  r ← r − α·Hd,  β = r·r / (r·r before),  d ← r + β·d."""
-        w, silos = state["w"], sorted(replies.cost.silos)
-        downhill = (replies.average("w") - self.point(state)) / self.stride  # b − H·v
+        x is the best model of the directions so far, r = b − H·x what is left of its gradient, in units of a safe step.
+        Hd is told by the gradient further along d.
+        """
         if "d" not in state:
-            solved = SOLVED**2 * _dot(downhill, downhill)
-            return {"w": w + downhill, "x": w, "r": downhill, "d": downhill, "solved": solved, "silos": silos}
-        if silos != state["silos"]:  # it is another loss now
-            return {"w": w}
+            return self._first_direction(federation, state, number, lr)
         x, r, d = state["x"], state["r"], state["d"]
-        curved = (r - downhill) / _reach(state)
+        reach = 1 + _quotient(x.norm(dim=0), d.norm(dim=0))  # further than x is long: little is lost to rounding
+        ahead = x + reach * d
+        replies = federation.ask("regress", self.question(state, number, STRIDE * lr, start=ahead))
+        if sorted(replies.cost.silos) != state["silos"]:  # it is another loss now
+            return {"w": state["w"]}, replies
+        curved = (r - _downhill(replies, ahead)) / reach  # Hd
         squares, curvature = _dot(r, r), _dot(d, curved)
         there_is_more = (squares > state["solved"]) & (curvature > FLAT * _dot(d, d))
         far = torch.where(there_is_more, squares / curvature, 0.0)
         x, r = x + far * d, r - far * curved
-        return state | {"w": x, "x": x, "r": r, "d": r + _quotient(_dot(r, r), squares) * d}
+        d = r + _quotient(_dot(r, r), squares) * d
+        return state | {"w": x, "x": x, "r": r, "d": d}, replies
+
+    def _first_direction(self, federation: Federation, state: State, number: int, lr: float) -> tuple[State, Replies]:
+        """d = r = b − H·w. Nothing is known of the curvature yet: the model goes one safe step."""
+        replies = federation.ask("regress", self.question(state, number, STRIDE * lr))
+        w, silos = state["w"], sorted(replies.cost.silos)
+        r = _downhill(replies, w)
+        return {"w": w + r, "x": w, "r": r, "d": r, "solved": SOLVED**2 * _dot(r, r), "silos": silos}, replies
 
 
-def _reach(state: State) -> Tensor:
-    """γ, of each class."""
-    return 1 + _quotient(state["x"].norm(dim=0), state["d"].norm(dim=0))
+def _downhill(replies: Replies, start: Tensor) -> Tensor:
+    """b − H·start, from where a long step of everybody led."""
+    return (replies.average("w") - start) / STRIDE
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """FedAvg on the linear model: stage 2 without gradient correction, for comparison."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from fedtct.stage2.base import IterativeRegression
 
@@ -12,5 +11,3 @@ class FedAvgRegression(IterativeRegression):
 
     Settings are those of :class:`~fedtct.ScaffoldRegression`.
     """
-
-    correction: ClassVar[str] = "none"

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from fedtct.stage2.base import STABLE_SHARE, Convexified, StepLimits
-from fedtct.stage2.fedavg import FedAvgRegression
+from fedtct.stage2.base import STABLE_SHARE, Convexified, IterativeRegression, StepLimits
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradientDescent(FedAvgRegression):
+class GradientDescent(IterativeRegression):
     """Averaging single local steps is a step on the pooled loss.
 
     Settings are those of :class:`~fedtct.ScaffoldRegression`, with one step a round.
