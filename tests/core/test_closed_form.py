@@ -77,14 +77,14 @@ def test_explicit_steps_are_gradient_descent(steps):
 
 
 @quick
-@given(steps=st.integers(1, 300), q=st.floats(-1, 1) | st.sampled_from([1.0, 0.0, -0.9]))
-@example(steps=500, q=1.0)  # a zero eigenvalue, where the formula of the geometric series divides by zero
-@example(steps=500, q=0.0)
-@example(steps=500, q=-0.9)
-def test_power_sums_equal_plain_sums(steps, q):
-    powers = [q**m for m in range(steps)]
-    expected = [q**steps, sum(powers), sum(accumulate(powers[:-1]))]
-    found = torch.stack(power_sums(torch.tensor(q, dtype=torch.float64), steps))
+@given(steps=st.integers(1, 300), c=st.floats(-1, 1) | st.sampled_from([1.0, 0.0, -0.9]))
+@example(steps=500, c=1.0)  # a zero eigenvalue, where the formula of the geometric series divides by zero
+@example(steps=500, c=0.0)
+@example(steps=500, c=-0.9)
+def test_power_sums_equal_plain_sums(steps, c):
+    powers = [c**m for m in range(steps)]
+    expected = [c**steps, sum(powers), sum(accumulate(powers[:-1]))]
+    found = torch.stack(power_sums(torch.tensor(c, dtype=torch.float64), steps))
     assert found.tolist() == pytest.approx(expected, rel=1e-11, abs=1e-11)
 
 

@@ -1,13 +1,13 @@
 """M full-batch gradient steps on one silo's least squares, at the cost of two passes over its features.
 
 A step is  W ← W − η·((1/n)·Zᵀ(ZW − Y) + h).  With G = ZZᵀ/n = QΛQᵀ the residuals of every step are known at once: in
-the eigenbasis they follow r ← q·r − η·Zh with q = 1 − ηΛ, so their sum over M steps is s·r₀ − η·t·Zh with s = Σ qᵐ and
-t = Σ_m Σ_{j<m} qʲ. When there are more samples than features the same is done with ZᵀZ/n, and gradients for residuals.
+the eigenbasis they follow r ← c·r − η·Zh with c = 1 − ηΛ, so their sum over M steps is s·r₀ − η·t·Zh with s = Σ cᵐ and
+t = Σ_m Σ_{j<m} cʲ. When there are more samples than features the same is done with ZᵀZ/n, and gradients for residuals.
 """
 
 import warnings
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,28 +21,53 @@ GRAM_COPIES = 4  # the matrix, its eigenvectors, and what LAPACK works in
 QUICK = 1024  # samples or features: a decomposition of a second or so, which is made for its spectrum in any case
 
 
+class Decomposition(NamedTuple):
+    """Of the smaller of ZZᵀ/n and ZᵀZ/n; where that was too much work, its largest eigenvalue alone."""
+
+    eigenvalues: Tensor  # ascending, in float64
+    q: Tensor  # eigenvectors, a column each, or empty
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is more than the largest eigenvalue."""
+        return self.q.numel() > 0
+
+
 def local_regression(
-    z: Tensor, y: Tensor, decomposition: tuple[Tensor, Tensor] | None = None, *, many_steps: bool = True
+    z: Tensor, y: Tensor, decomposition: Decomposition | None = None, *, many_steps: bool = True
 ) -> "LocalRegression":
     """One silo's regression, in the form that suits its size.
 
-    Z may be stored in half precision: products and the decomposition are taken in the precision of ``y``.
-    ``decomposition`` is (eigenvalues, q) of an earlier one with the same Z, if it was kept. It takes longer than many
-    rounds of a single step each, which do not need it: for these say that there are not ``many_steps`` in a round.
+    Z may be stored in half precision: products and the decomposition are taken in the precision of ``y``. An earlier
+    ``decomposition`` of the same Z may be given, if it was kept. To make one takes longer than many rounds of a single
+    step each, which do not need it: for these say that there are not ``many_steps`` in a round.
     """
     if decomposition is None:
         needed = many_steps or min(z.shape) <= QUICK
-        decomposition = decompose(z, y) if needed and _fits(z, y) else (largest_eigenvalue(z, y), y.new_empty(0, 0))
-    if decomposition[1].numel() == 0:
-        return SeriesRegression(z, y, *decomposition)
-    return (DualRegression if len(z) <= z.shape[1] else PrimalRegression)(z, y, *decomposition)
+        decomposition = decompose(z, y) if needed and _fits(z, y) else largest_alone(z, y)
+    if not decomposition.is_known:
+        return SeriesRegression(z, y, decomposition)
+    return (DualRegression if len(z) <= z.shape[1] else PrimalRegression)(z, y, decomposition)
 
 
-def decompose(z: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues and eigenvectors of the smaller of ZZᵀ/n and ZᵀZ/n."""
+def decompose(z: Tensor, y: Tensor) -> Decomposition:
+    """All eigenvalues and eigenvectors."""
     gram = outer(z, y.dtype) if len(z) <= z.shape[1] else inner(z, y.dtype)
     eigenvalues, q = torch.linalg.eigh(gram.div_(len(z)))
-    return eigenvalues.double().clamp_min(0), q
+    return Decomposition(eigenvalues.double().clamp_min(0), q)
+
+
+def largest_alone(z: Tensor, y: Tensor) -> Decomposition:
+    """The largest eigenvalue, by products with Z in the precision of y."""
+    from scipy.sparse.linalg import LinearOperator, eigsh  # rarely needed, and slow to import
+
+    def product(vector: Any) -> Any:
+        return gram_times(z, torch.from_numpy(vector).to(y).view(-1, 1)).double().cpu().numpy()
+
+    gram = LinearOperator((len(z), len(z)), matvec=product, dtype="float64")
+    start = torch.ones(len(z), dtype=torch.float64).numpy()
+    largest = torch.from_numpy(eigsh(gram, k=1, v0=start, tol=1e-3, return_eigenvectors=False))
+    return Decomposition(largest.to(y.device), y.new_empty(0, 0))
 
 
 def _fits(z: Tensor, y: Tensor) -> bool:
@@ -64,8 +89,9 @@ class LocalRegression(ABC):
     It works on *points*: whatever, linear in W, is needed to take steps from W.
     """
 
-    def __init__(self, z: Tensor, y: Tensor, eigenvalues: Tensor, q: Tensor) -> None:
-        self.z, self.y, self.eigenvalues, self.q = z, y, eigenvalues, q
+    def __init__(self, z: Tensor, y: Tensor, decomposition: Decomposition) -> None:
+        self.z, self.y, self.decomposition = z, y, decomposition
+        self.eigenvalues, self.q = decomposition
         self.n, self.p = z.shape
         self._known: dict[tuple[float, int], tuple[Tensor, Tensor]] = {}
 
@@ -142,8 +168,8 @@ class DualRegression(LocalRegression):
 class PrimalRegression(LocalRegression):
     """More samples than features. A point is W; what goes for residuals are gradients: the eigenbasis is ZᵀZ/n's."""
 
-    def __init__(self, z: Tensor, y: Tensor, eigenvalues: Tensor, q: Tensor) -> None:
-        super().__init__(z, y, eigenvalues, q)
+    def __init__(self, z: Tensor, y: Tensor, decomposition: Decomposition) -> None:
+        super().__init__(z, y, decomposition)
         self.target = self.q.T @ transposed_times(z, y).div_(self.n)
 
     def point(self, w: Tensor) -> Tensor:
@@ -167,7 +193,7 @@ class PrimalRegression(LocalRegression):
 
 
 class SeriesRegression(DualRegression):
-    """Not decomposed: only λmax is known, and q is empty.
+    """Not decomposed: only λmax is known.
 
     The sum of residuals comes from products with Z alone: as a Chebyshev series, whose length grows with √M.
     """
@@ -196,18 +222,6 @@ class SeriesRegression(DualRegression):
 def gram_times(z: Tensor, v: Tensor) -> Tensor:
     """Z·Zᵀ·V/n."""
     return times(z, transposed_times(z, v)) / len(z)
-
-
-def largest_eigenvalue(z: Tensor, y: Tensor) -> Tensor:
-    """That of Z·Zᵀ/n, by products with Z in the precision of y."""
-    from scipy.sparse.linalg import LinearOperator, eigsh  # rarely needed, and slow to import
-
-    def product(vector: Any) -> Any:
-        return gram_times(z, torch.from_numpy(vector).to(y).view(-1, 1)).double().cpu().numpy()
-
-    gram = LinearOperator((len(z), len(z)), matvec=product, dtype="float64")
-    start = torch.ones(len(z), dtype=torch.float64).numpy()
-    return torch.from_numpy(eigsh(gram, k=1, v0=start, tol=1e-3, return_eigenvectors=False)).to(y.device)
 
 
 def explicit_steps(z: Tensor, y: Tensor, w: Tensor, term: Tensor | None, lr: float, steps: int) -> Tensor:

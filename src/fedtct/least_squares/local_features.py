@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedtct.least_squares.closed_form import LocalRegression, local_regression
+from fedtct.least_squares.closed_form import Decomposition, LocalRegression, local_regression
 from fedtct.memory import free_bytes
 from fedtct.tangent import Moments, Normaliser, TangentMap, feature_rows, normalised
 
@@ -38,7 +38,7 @@ class LocalFeatures:
             return cls(_Pieces(z, device), held, len(z))
         features = cls((), held, len(z))
         z = z if z.device == device else feature_rows((len(z), z.shape[1]), z.dtype, device).copy_(z)
-        decomposition = tensors["eigenvalues"].to(device), tensors["q"].to(device)
+        decomposition = Decomposition(*(tensors[part].to(device) for part in Decomposition._fields))
         features.regression = local_regression(z, targets, decomposition)
         return features
 
@@ -46,8 +46,7 @@ class LocalFeatures:
         """All there is, to go on from in another process."""
         if self.regression is None:
             return {"z": self._raw_rows(), "held": self.held}
-        found = self.regression
-        return {"z": found.z, "held": self.held, "eigenvalues": found.eigenvalues, "q": found.q}
+        return {"z": self.regression.z, "held": self.held} | self.regression.decomposition._asdict()
 
     def _raw_rows(self) -> Tensor:
         """Raw features as one array, filled piece by piece: neither a GPU nor memory need hold them all twice."""

@@ -7,21 +7,21 @@ ENOUGH = 16  # nodes of a series, times the root of the steps
 TOLERANCE = 1e-10  # relative to the largest value: where what is left of a series is below it, it ends
 
 
-def power_sums(q: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
-    """q^M, Σ_{m<M} q^m and Σ_{m<M} Σ_{j<m} q^j, element by element.
+def power_sums(c: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
+    """c^M, Σ_{m<M} c^m and Σ_{m<M} Σ_{j<m} c^j, element by element.
 
-    By doubling and without dividing by 1 − q, so it is right at q = 1 (a zero eigenvalue) too.
+    By doubling and without dividing by 1 − c, so it is right at c = 1 (a zero eigenvalue) too.
     """
-    a, s, t, count = torch.ones_like(q), torch.zeros_like(q), torch.zeros_like(q), 0
+    a, s, t, count = torch.ones_like(c), torch.zeros_like(c), torch.zeros_like(c), 0
     for bit in bin(steps)[2:]:
         a, s, t, count = a * a, s + a * s, t + count * s + a * t, 2 * count
         if bit == "1":
-            a, s, t, count = a * q, s + a, t + s, count + 1
+            a, s, t, count = a * c, s + a, t + s, count + 1
     return a, s, t
 
 
 def step_sums(eigenvalues: Tensor, lr: float, steps: int) -> tuple[Tensor, Tensor]:
-    """Σ_{m<M} q^m and Σ_{m<M} Σ_{j<m} q^j of q = 1 − ηλ, for every eigenvalue λ."""
+    """Σ_{m<M} c^m and Σ_{m<M} Σ_{j<m} c^j of c = 1 − ηλ, for every eigenvalue λ."""
     _, s, t = power_sums(1 - lr * eigenvalues, steps)
     return s, t
 

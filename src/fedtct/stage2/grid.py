@@ -84,7 +84,7 @@ class GridSilo(DualRegression):
 
     def __init__(self, own: LocalRegression, cells: Sequence[Cell], kernel: Tensor | None, rows: slice) -> None:
         z = own.z if kernel is None else kernel[rows]
-        super().__init__(z, own.y.repeat(1, len(cells)), own.eigenvalues, own.q)
+        super().__init__(z, own.y.repeat(1, len(cells)), own.decomposition)
         self.rows = None if kernel is None else rows
         columns = own.y.shape[1]
         lr, steps = (own.y.new_tensor(values).repeat_interleave(columns) for values in zip(*cells, strict=True))

@@ -21,7 +21,7 @@ def inspect_steps(federation: Federation, largest: Mapping[str, float], lr: floa
     found |= {"silos": list(largest), "largest_eigenvalues": list(largest.values())}
     if isinstance(federation, LocalFederation):
         parts = [silo.regression() for silo in federation.silos]
-        if any(len(part.eigenvalues) > 1 for part in parts):  # of what was not decomposed, the largest alone is known
+        if any(part.decomposition.is_known for part in parts):
             found["spectra"] = [spectrum(part.eigenvalues) for part in parts]
         found["optimal_share"] = optimal_share(parts)
     return found
