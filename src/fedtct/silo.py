@@ -241,9 +241,11 @@ class Silo:
         scaffold = ScaffoldCorrection(m["lr"], m["server_steps"]) if m["correction"] == "scaffold" else None
         elsewhere = "start" in m
         start, local = take_steps(regression, m["start" if elsewhere else "w"], m["lr"], m["steps"], scaffold, memory)
+        reply = {"n": len(self), "w": local}
+        if not m["evaluate"]:
+            return reply
         scores = times(regression.z, m["w"]) if elsewhere else regression.scores(start)
-        reply = self._rating(m["w"], scores) if m["evaluate"] else {}
-        return reply | {"n": len(self), "w": local}
+        return self._rating(m["w"], scores) | reply
 
     def _check_step_size(self, largest_eigenvalue: float, lr: float, steps: int) -> None:
         """The server chose a step that is safe for the silos it knew; one that comes later may be another case."""
@@ -355,15 +357,18 @@ def _count_nothing(key: list[int], noise: float) -> None:
 def take_steps(
     regression: LocalRegression,
     w: Tensor,
-    lr: float,
-    steps: int,
+    lr: float | Tensor,
+    steps: int | Tensor,
     scaffold: ScaffoldCorrection | None,
     memory: Memory,
 ) -> tuple[Tensor, Tensor]:
-    """A silo's part of a round of stage 2: the point that W is, and W after the steps."""
+    """A silo's part of a round of stage 2: the point that W is, and W after the steps.
+
+    Where many (lr, steps) go side by side, they are rows: each column of W has its own.
+    """
     start = regression.point(w)
     for name, point in memory.items():
-        if len(point) != len(start):  # a part of one, or remembered in another form, when memory was left or was not
+        if len(point) != len(start):  # W's part alone, or a point of another form: there was more memory then, or less
             memory[name] = regression.point(point[: regression.p])
     term = scaffold.before(memory, start) if scaffold else None
     local, gradient = regression.advance(start, term, lr, steps)

@@ -88,6 +88,19 @@ def test_power_sums_equal_plain_sums(steps, c):
     assert found.tolist() == pytest.approx(expected, rel=1e-11, abs=1e-11)
 
 
+@pytest.mark.parametrize(("n", "p"), [(5, 9), (9, 5)])
+def test_each_column_may_have_steps_of_its_own(n, p):
+    z, y, w, term = regression(n, p, seed=5)
+    local = local_regression(z, y)
+    lr = torch.tensor([0.2, 1.0, 1.9], dtype=torch.float64) / local.largest_eigenvalue
+    steps = torch.tensor([500, 1, 64])
+    found = advance(local, w, term, lr, steps)
+    for column in range(3):
+        alone = advance(local, w, term, float(lr[column]), int(steps[column]))
+        for side_by_side, by_itself in zip(found, alone, strict=True):
+            torch.testing.assert_close(side_by_side[:, column], by_itself[:, column])
+
+
 def test_largest_eigenvalue_is_where_steps_begin_to_diverge():
     z, y, w, _ = regression(9, 4, seed=1)
     limit = 2 / local_regression(z, y).largest_eigenvalue

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fedtct.least_squares.power_sums import ChebyshevSeries, step_sums
+from fedtct.least_squares.power_sums import ChebyshevSeries, StepCount, StepSize, step_sums
 from fedtct.least_squares.products import inner, outer, times, transposed_times
 from fedtct.memory import free_bytes
 
@@ -93,14 +93,14 @@ class LocalRegression(ABC):
         self.z, self.y, self.decomposition = z, y, decomposition
         self.eigenvalues, self.q = decomposition
         self.n, self.p = z.shape
-        self._known: dict[tuple[float, int], tuple[Tensor, Tensor]] = {}
+        self._known: dict[tuple[StepSize, StepCount], tuple[Tensor, Tensor]] = {}
 
     @property
     def largest_eigenvalue(self) -> float:
         """λmax: steps of size η converge in this silo if η·λmax < 2."""
         return float(self.eigenvalues[-1])
 
-    def advance(self, start: Tensor, term: Tensor | None, lr: float, steps: int) -> tuple[Tensor, Tensor]:
+    def advance(self, start: Tensor, term: Tensor | None, lr: StepSize, steps: StepCount) -> tuple[Tensor, Tensor]:
         """W after ``steps`` steps of size ``lr`` from a point, and the mean gradient along them.
 
         ``term``, a point, is added to every gradient. The mean gradient is one, too, or the part of one that is W's.
@@ -108,13 +108,13 @@ class LocalRegression(ABC):
         gradient = self.gradient(self.sum_of_residuals(start, term, lr, steps) / steps)
         w, mean = start[: self.p], gradient[: self.p]
         towards = mean if term is None else mean + term[: self.p]
-        return torch.add(w, towards, alpha=-lr * steps), gradient
+        return w - lr * steps * towards, gradient
 
-    def _sum(self, first: Tensor, pushed: Tensor | None, lr: float, steps: int) -> Tensor:
+    def _sum(self, first: Tensor, pushed: Tensor | None, lr: StepSize, steps: StepCount) -> Tensor:
         """s·first − η·t·pushed; s and η·t are the same in every round."""
         if (lr, steps) not in self._known:
-            s, t = step_sums(self.eigenvalues, lr, steps)
-            self._known = {(lr, steps): (s.unsqueeze(1).to(first), (lr * t).unsqueeze(1).to(first))}
+            s, t = step_sums(self.eigenvalues.unsqueeze(1), lr, steps)
+            self._known = {(lr, steps): (s.to(first), (lr * t).to(first))}
         s, t = self._known[lr, steps]
         return s * first if pushed is None else s * first - t * pushed
 
@@ -127,7 +127,7 @@ class LocalRegression(ABC):
         """The linear model's output on the silo's samples."""
 
     @abstractmethod
-    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: float, steps: int) -> Tensor:
+    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: StepSize, steps: StepCount) -> Tensor:
         """Over all steps, in whatever basis."""
 
     @abstractmethod
@@ -151,7 +151,7 @@ class DualRegression(LocalRegression):
         """They are part of the point."""
         return point[self.p :]
 
-    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: float, steps: int) -> Tensor:
+    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: StepSize, steps: StepCount) -> Tensor:
         """s·r₀ − η·t·Zh in the eigenbasis."""
         residuals = self.q.T @ (self.scores(start) - self.y)
         pushed = None if term is None else self.q.T @ self.scores(term)
@@ -160,9 +160,13 @@ class DualRegression(LocalRegression):
     def gradient(self, residuals: Tensor) -> Tensor:
         """Zᵀ·R/n above G·R."""
         gradient = residuals.new_empty(self.p + self.n, residuals.shape[1])
-        gradient[: self.p] = transposed_times(self.z, (self.q @ residuals).div_(self.n))
+        gradient[: self.p] = self.in_features((self.q @ residuals).div_(self.n))
         gradient[self.p :] = self.q @ (self.eigenvalues.to(residuals).unsqueeze(1) * residuals)
         return gradient
+
+    def in_features(self, v: Tensor) -> Tensor:
+        """Zᵀ·V."""
+        return transposed_times(self.z, v)
 
 
 class PrimalRegression(LocalRegression):
@@ -180,7 +184,7 @@ class PrimalRegression(LocalRegression):
         """They take a pass over Z."""
         return times(self.z, point)
 
-    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: float, steps: int) -> Tensor:
+    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: StepSize, steps: StepCount) -> Tensor:
         """s·g₀ − η·t·Λh in the eigenbasis."""
         eigenvalues = self.eigenvalues.to(start).unsqueeze(1)
         gradients = eigenvalues * (self.q.T @ start) - self.target
@@ -198,8 +202,9 @@ class SeriesRegression(DualRegression):
     The sum of residuals comes from products with Z alone: as a Chebyshev series, whose length grows with √M.
     """
 
-    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: float, steps: int) -> Tensor:
+    def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: StepSize, steps: StepCount) -> Tensor:
         """s(G)·R₀ − η·t(G)·Zh with the polynomials s and t as series over the eigenvalues' range."""
+        lr, steps = float(lr), int(steps)  # the same for all columns
         series = ChebyshevSeries(upper=1.01 * self.largest_eigenvalue, lr=lr, steps=steps)
         first = self.scores(start) - self.y
         columns = first.shape[1]
@@ -216,7 +221,7 @@ class SeriesRegression(DualRegression):
 
     def gradient(self, residuals: Tensor) -> Tensor:
         """Zᵀ·R/n alone: its scores would take a pass over Z, and are needed in the next round or not at all."""
-        return transposed_times(self.z, residuals / self.n)
+        return self.in_features(residuals / self.n)
 
 
 def gram_times(z: Tensor, v: Tensor) -> Tensor:

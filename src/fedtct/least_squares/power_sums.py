@@ -6,21 +6,25 @@ from torch import Tensor
 ENOUGH = 16  # nodes of a series, times the root of the steps
 TOLERANCE = 1e-10  # relative to the largest value: where what is left of a series is below it, it ends
 
+StepSize = float | Tensor  # or a row: each column of W has its own
+StepCount = int | Tensor
 
-def power_sums(c: Tensor, steps: int) -> tuple[Tensor, Tensor, Tensor]:
-    """c^M, Σ_{m<M} c^m and Σ_{m<M} Σ_{j<m} c^j, element by element.
+
+def power_sums(c: Tensor, steps: StepCount) -> tuple[Tensor, Tensor, Tensor]:
+    """c^M, Σ_{m<M} c^m and Σ_{m<M} Σ_{j<m} c^j, element by element, of M too if it is a tensor.
 
     By doubling and without dividing by 1 − c, so it is right at c = 1 (a zero eigenvalue) too.
     """
-    a, s, t, count = torch.ones_like(c), torch.zeros_like(c), torch.zeros_like(c), 0
-    for bit in bin(steps)[2:]:
+    a, s, t = torch.ones_like(c), torch.zeros_like(c), torch.zeros_like(c)
+    count: StepCount = 0
+    for bit in reversed(range(int(torch.as_tensor(steps).max()).bit_length())):
         a, s, t, count = a * a, s + a * s, t + count * s + a * t, 2 * count
-        if bit == "1":
-            a, s, t, count = a * c, s + a, t + s, count + 1
+        odd = steps >> bit & 1  # then it is one more than twice as many
+        a, s, t, count = a * c**odd, s + odd * a, t + odd * s, count + odd
     return a, s, t
 
 
-def step_sums(eigenvalues: Tensor, lr: float, steps: int) -> tuple[Tensor, Tensor]:
+def step_sums(eigenvalues: Tensor, lr: StepSize, steps: StepCount) -> tuple[Tensor, Tensor]:
     """Σ_{m<M} c^m and Σ_{m<M} Σ_{j<m} c^j of c = 1 − ηλ, for every eigenvalue λ."""
     _, s, t = power_sums(1 - lr * eigenvalues, steps)
     return s, t

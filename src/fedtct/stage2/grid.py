@@ -7,6 +7,7 @@ all that rounds need of Z are its inner products K = Z·Zᵀ: one pass over K in
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -16,14 +17,15 @@ from fedtct.errors import FedtctError
 from fedtct.federation import LocalFederation, weighted_sum
 from fedtct.history import Journal
 from fedtct.least_squares import LocalRegression, times
-from fedtct.least_squares.closed_form import DualRegression
-from fedtct.least_squares.power_sums import step_sums
+from fedtct.least_squares.closed_form import Decomposition, DualRegression
 from fedtct.least_squares.products import transposed_times
 from fedtct.memory import free_bytes
 from fedtct.precision import full_precision
 from fedtct.session import Session
+from fedtct.silo import take_steps
 from fedtct.stage2.base import Convexified, IterativeRegression, Stage2
 from fedtct.stage2.gradient_descent import GradientDescent
+from fedtct.training import Memory, ScaffoldCorrection
 
 KERNEL_SHARE = 0.5  # of the memory that is left, for K
 Cell = tuple[float, int]  # a step size, and how many steps
@@ -67,54 +69,47 @@ def solve_side_by_side(
     span: bool,
 ) -> list[Tensor]:
     """The W that rounds end with for each cell."""
-    kernel, sizes = inner_products(given) if span else None, [own.n for own in given]
-    ends = torch.tensor(sizes).cumsum(0).tolist()
-    silos = [GridSilo(own, cells, kernel, slice(end - own.n, end)) for own, end in zip(given, ends, strict=True)]
-    w = silos[0].y.new_zeros(silos[0].p, silos[0].y.shape[1])
+    y, outputs = given[0].y, given[0].y.shape[1]
+    lr = y.new_tensor([size for size, _ in cells]).repeat_interleave(outputs)
+    steps = torch.tensor([count for _, count in cells], device=y.device).repeat_interleave(outputs)
+    scaffold = ScaffoldCorrection(lr, steps) if method.correction == "scaffold" else None
+    regressions = in_span(given, len(cells)) if span else in_columns(given, len(cells))
+    silos: list[tuple[LocalRegression, Memory]] = [(own, {}) for own in regressions]
+    w = y.new_zeros(regressions[0].p, len(lr))
     for _ in range(method.rounds):
-        w = weighted_sum(shares, [silo.round(w, scaffold=method.correction == "scaffold") for silo in silos])
+        w = weighted_sum(shares, [take_steps(own, w, lr, steps, scaffold, memory)[1] for own, memory in silos])
     if span:
-        parts = zip(given, w.split(sizes), strict=True)
+        parts = zip(given, w.split([own.n for own in given]), strict=True)
         w = torch.stack([transposed_times(own.z, rows) for own, rows in parts]).sum(0)
-    return list(w.split(given[0].y.shape[1], 1))
+    return list(w.split(outputs, 1))
 
 
-class GridSilo(DualRegression):
-    """One silo's regression with columns for every cell; on A if there is a kernel, of which it has some rows."""
+def in_columns(given: Sequence[LocalRegression], cells: int) -> Sequence[DualRegression]:
+    """The silos' regressions with columns for every cell."""
+    return [DualRegression(own.z, own.y.repeat(1, cells), own.decomposition) for own in given]
 
-    def __init__(self, own: LocalRegression, cells: Sequence[Cell], kernel: Tensor | None, rows: slice) -> None:
-        z = own.z if kernel is None else kernel[rows]
-        super().__init__(z, own.y.repeat(1, len(cells)), own.decomposition)
-        self.rows = None if kernel is None else rows
-        columns = own.y.shape[1]
-        lr, steps = (own.y.new_tensor(values).repeat_interleave(columns) for values in zip(*cells, strict=True))
-        s, t = zip(*(step_sums(own.eigenvalues, *cell) for cell in cells), strict=True)
-        self.s, t_of_cells = (torch.stack(sums, 1).repeat_interleave(columns, 1).to(own.y) for sums in (s, t))
-        self.t, self.steps, self.length = lr * t_of_cells, steps, lr * steps
-        self.before: tuple[Tensor, Tensor] | None = None  # where the last round began, and the mean gradient in it
 
-    def round(self, w: Tensor, *, scaffold: bool) -> Tensor:
-        """W after this silo's steps: see ``fedtct.silo.take_steps``."""
-        start = self.point(w)
-        residuals = self.s * (self.q.T @ (self.scores(start) - self.y))
-        term = None
-        if scaffold and self.before is not None:
-            server, own = self.before
-            term = (server - start).div_(self.length).sub_(own)
-            residuals -= self.t * (self.q.T @ self.scores(term))
-        gradient = self.gradient(residuals / self.steps)
-        self.before = start, gradient
-        towards = gradient[: self.p] if term is None else gradient[: self.p] + term[: self.p]
-        return w - self.length * towards
+def in_span(given: Sequence[LocalRegression], cells: int) -> Sequence[DualRegression]:
+    """The same on A."""
+    kernel, ends = inner_products(given), accumulate(own.n for own in given)
+    return [
+        SpanRegression(kernel, slice(end - own.n, end), own.y.repeat(1, cells), own.decomposition)
+        for own, end in zip(given, ends, strict=True)
+    ]
 
-    def gradient(self, residuals: Tensor) -> Tensor:
-        """On A, Zₖᵀ·R/nₖ has the coefficients R/nₖ in the silo's own rows."""
-        if self.rows is None:
-            return super().gradient(residuals)
-        gradient = residuals.new_zeros(self.p + self.n, residuals.shape[1])
-        gradient[self.rows] = (self.q @ residuals).div_(self.n)
-        gradient[self.p :] = self.q @ (self.eigenvalues.to(residuals).unsqueeze(1) * residuals)
-        return gradient
+
+class SpanRegression(DualRegression):
+    """A silo's regression on A: its features are its samples' inner products with everybody's, some rows of K."""
+
+    def __init__(self, kernel: Tensor, rows: slice, y: Tensor, decomposition: Decomposition) -> None:
+        super().__init__(kernel[rows], y, decomposition)
+        self.rows = rows
+
+    def in_features(self, v: Tensor) -> Tensor:
+        """Zₖᵀ·V has the coefficients V in the silo's own rows."""
+        coefficients = v.new_zeros(self.p, v.shape[1])
+        coefficients[self.rows] = v
+        return coefficients
 
 
 def span_pays(given: Sequence[LocalRegression], columns: int) -> bool:

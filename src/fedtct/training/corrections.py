@@ -42,10 +42,10 @@ class ScaffoldCorrection:
 
     The silo keeps c_k, its own mean gradient, which follows from where its steps led. Everybody's follows from where
     the server went: c = (w_previous − w) / (server_steps·lr), unless ``mean_gradient`` tells it. Parameters may be
-    large, so results are built up in place.
+    large, so results are built up in place. In stage 2 each column may have steps of its own.
     """
 
-    def __init__(self, lr: float, server_steps: float, mean_gradient: Tensor | None = None) -> None:
+    def __init__(self, lr: float | Tensor, server_steps: float | Tensor, mean_gradient: Tensor | None = None) -> None:
         self.lr = lr
         self.server_steps = server_steps
         self.mean_gradient = mean_gradient
