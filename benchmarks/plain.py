@@ -96,12 +96,17 @@ def features(model: str, samples: int, p: int) -> Work:
 def stage2(samples: int, p: int, steps: int) -> Work:
     """Some of a silo's steps one by one; the unit is a step."""
     z, y = torch.randn(samples, p + 1), torch.randn(samples, CLASSES)
-    h, lr = torch.zeros(p + 1, CLASSES), 1e-6
+    w, h = torch.zeros(p + 1, CLASSES), torch.zeros(p + 1, CLASSES)
 
     def work() -> float:
-        w = torch.zeros(p + 1, CLASSES)
-        for _ in range(steps):
-            w = w - lr * (z.T @ (z @ w - y) / samples - h)
+        local_steps(z, y, w, h, 1e-6, steps)
         return steps
 
     return work
+
+
+def local_steps(z: Tensor, y: Tensor, w: Tensor, h: Tensor, lr: float, steps: int) -> Tensor:
+    """W after steps of gradient descent that SCAFFOLD corrects by h."""
+    for _ in range(steps):
+        w = w - lr * (z.T @ (z @ w - y) / len(z) - h)
+    return w

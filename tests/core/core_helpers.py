@@ -118,6 +118,14 @@ def assign(module: nn.Module, vector: Tensor) -> nn.Module:
     return module
 
 
+def explicit_steps(z: Tensor, y: Tensor, w: Tensor, term: Tensor | None, lr: float, steps: int) -> Tensor:
+    """A silo's steps of stage 2 one by one, as the paper lists them."""
+    for _ in range(steps):
+        gradient = z.T @ (z @ w - y) / len(z)
+        w = w - lr * (gradient if term is None else gradient + term)
+    return w
+
+
 def pooled_optimum(module: nn.Module, data: Data, weight_decay: float) -> Tensor:
     """The minimiser of the pooled, regularised loss of a convex model, by Newton's method."""
     x, y = data[0].double(), data[1]

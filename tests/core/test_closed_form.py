@@ -4,11 +4,11 @@ from itertools import accumulate
 
 import pytest
 import torch
-from core_helpers import quick
+from core_helpers import explicit_steps, quick
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fedtct.least_squares import closed_form, explicit_steps, local_regression, products
+from fedtct.least_squares import closed_form, local_regression, products
 from fedtct.least_squares.closed_form import DualRegression, SeriesRegression
 from fedtct.least_squares.power_sums import ChebyshevSeries, power_sums, step_sums
 from fedtct.least_squares.products import times, transposed_times

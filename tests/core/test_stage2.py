@@ -6,7 +6,19 @@ from dataclasses import replace
 
 import pytest
 import torch
-from core_helpers import CLASSES, Diary, deal, error, pooled, problem, quick, skewed_data, skewed_silos, tct
+from core_helpers import (
+    CLASSES,
+    Diary,
+    deal,
+    error,
+    explicit_steps,
+    pooled,
+    problem,
+    quick,
+    skewed_data,
+    skewed_silos,
+    tct,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,7 +34,6 @@ from fedtct import (
     Silo,
     TangentFeatures,
 )
-from fedtct.least_squares import explicit_steps
 from fedtct.stage2 import grid
 from fedtct.stage2.base import StepLimits, convexify
 from fedtct.tasks import UNNAMED

@@ -227,11 +227,3 @@ class SeriesRegression(DualRegression):
 def gram_times(z: Tensor, v: Tensor) -> Tensor:
     """Z·Zᵀ·V/n."""
     return times(z, transposed_times(z, v)) / len(z)
-
-
-def explicit_steps(z: Tensor, y: Tensor, w: Tensor, term: Tensor | None, lr: float, steps: int) -> Tensor:
-    """The same steps one by one, as the paper lists them: the reference that tests compare with."""
-    for _ in range(steps):
-        gradient = z.T @ (z @ w - y) / len(z)
-        w = w - lr * (gradient if term is None else gradient + term)
-    return w
