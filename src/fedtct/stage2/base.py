@@ -112,7 +112,8 @@ class IterativeRegression(Stage2):
     evaluate_every: int = 1
     patience: int | None = None
 
-    correction: ClassVar[str] = "none"  # by what everybody's steps led to: all silos must reply, and in full precision
+    # How steps are corrected by everybody's. If they are, all silos must reply, and weights travel in full precision.
+    correction: ClassVar[str] = "none"
 
     def __post_init__(self) -> None:
         make_plain(self)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedtct.classifier import LinearModel
 from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole, make_plain
-from fedtct.federation import Replies
+from fedtct.federation import Cost, Replies
 from fedtct.history import Checkpoint, Row
 from fedtct.least_squares import RidgePath, Sums
 from fedtct.privacy import sums_sensitivity
@@ -62,34 +62,20 @@ class Ridge(Stage2):
             session.need_holdout("ridge='holdout'")
 
     def run(self, session: Session, recipe: Recipe) -> LinearModel:
-        """One round of sums; everything else happens on the server."""
+        """A round of sums, and another if silos choose the strength; everything else happens on the server."""
         journal = session.journal
         if (done := journal.restore("stage2")) is not None:
             return LinearModel(Normaliser.among(done.state), done.state["w"])
         journal.begin("stage2", 1, 0)
         replies = session.federation.ask("sums", recipe._asdict() | {"noise": self.noise})
-        sums = Sums.total(*(replies.values(name) for name in ("s", "t", "yy")))
-        moments = sums.moments()
-        normaliser = self._normaliser(moments, recipe)
-        path = self.decompose(sums, normaliser)
-
-        def solve(strength: float) -> LinearModel:
-            w: Tensor = path.weights(strength, normaliser, moments.mean)
-            return LinearModel(normaliser, w.float())
-
-        cost, unit = replies.cost, 1.0 if recipe.normalize else _mean_variance(moments)
-        if self.ridge == "holdout":
-            judged = _assess(session, recipe, [solve(unit * s) for s in STRENGTHS], train=False)
-            strength, cost = unit * _best_on_holdout(judged), cost + judged.cost
-        else:
-            strength = self._strength(path, sums, unit, silos=len(replies.messages))
-        journal.find_out("stage2", lambda: inspect_ridge(path, strength))
-        linear = solve(strength)
-        test = LinearTest(session, recipe, normaliser)({"w": linear.w})
+        solutions = self._solve(replies, recipe)
+        strength, cost = self._choose(solutions, replies, session, recipe)
+        journal.find_out("stage2", lambda: inspect_ridge(solutions.path, strength))
+        linear = solutions.at(strength)
+        test = LinearTest(session, recipe, linear.normaliser)({"w": linear.w})
         rating = None if self.noise else _rate(session, recipe, linear)
         journal.record(Row.of("stage2", 1, cost, session.spec.task, rating, test))
-        state = normaliser._asdict() | {"w": linear.w}
-        journal.save("stage2", Checkpoint(1, state, finished=True))
+        journal.save("stage2", Checkpoint(1, linear.normaliser._asdict() | {"w": linear.w}, finished=True))
         return linear
 
     def recipe(self, recipe: Recipe) -> Recipe:
@@ -100,13 +86,25 @@ class Ridge(Stage2):
         """What takes the server's time: of d³ operations."""
         return RidgePath.of(sums, normaliser, noisy=self.noise > 0)
 
-    def _strength(self, path: RidgePath, sums: Sums, unit: float, silos: int) -> float:
-        """As it was given, or as the sums alone say."""
+    def _solve(self, replies: Replies, recipe: Recipe) -> "Solutions":
+        """For every strength at once, from everybody's sums."""
+        sums = Sums.total(*(replies.values(name) for name in Sums._fields))
+        moments = sums.moments()
+        normaliser = self._normaliser(moments, recipe)
+        unit = 1.0 if recipe.normalize else _mean_variance(moments)
+        return Solutions(sums, moments.mean, normaliser, self.decompose(sums, normaliser), unit)
+
+    def _choose(self, solutions: "Solutions", replies: Replies, session: Session, recipe: Recipe) -> tuple[float, Cost]:
+        """The strength, as it was given, as silos judge or as the sums alone say; and what was spent on questions."""
+        path, unit, cost = solutions.path, solutions.unit, replies.cost
+        if self.ridge == "holdout":
+            judged = _assess(session, recipe, [solutions.at(unit * s) for s in STRENGTHS], train=False)
+            return unit * _best_on_holdout(judged), cost + judged.cost
         if self.ridge != "gcv":
-            return float(self.ridge)
+            return float(self.ridge), cost
         if self.noise:
-            return self._noise_level(sums, silos)
-        return unit * first_minimum(lambda s: path.generalised_cross_validation(unit * s, COST))
+            return self._noise_level(solutions.sums, len(replies.messages)), cost
+        return unit * first_minimum(lambda s: path.generalised_cross_validation(unit * s, COST)), cost
 
     def _normaliser(self, moments: Moments, recipe: Recipe) -> Normaliser:
         """Variance one for each feature; under noise, which would drown small variances, for the mean feature alone."""
@@ -120,6 +118,22 @@ class Ridge(Stage2):
         d, n = len(sums.s) - 1, float(sums.s[0, 0])
         deviation = self.noise * sums_sensitivity(sums.t.shape[1]) * silos**0.5
         return float(2 * d**1.5 * deviation / n)  # features are scaled by √d
+
+
+@dataclass(frozen=True)
+class Solutions:
+    """The model for every strength, from the sums that determine it."""
+
+    sums: Sums
+    mean: Tensor  # of the features
+    normaliser: Normaliser
+    path: RidgePath
+    unit: float  # of the strengths to choose from
+
+    def at(self, strength: float) -> LinearModel:
+        """The model for one."""
+        w = self.path.weights(strength, self.normaliser, self.mean)
+        return LinearModel(self.normaliser, w.float())
 
 
 def _mean_variance(moments: Moments) -> float:
