@@ -82,11 +82,12 @@ class TCT:
     def fit_grid(self, silos: Silos, cells: Sequence[tuple[float, int]]) -> list[Classifier]:
         """The models that stage 2 ends with for each (lr, steps), from one stage 1 and one set of features.
 
-        All go side by side, in a fraction of the time that they take one by one. For silos in this process.
+        All go side by side, in a fraction of the time that they take one by one. For silos in this process. There is
+        no history, and probabilities are not calibrated.
         """
         method = check_cells(self.stage2, cells)
         session = self.open(silos, self._model(), None, None)
-        recipe = self.features.recipe(self.stage1.run(session))
+        recipe = self.stage2.recipe(self.features.recipe(self.stage1.run(session)))
         models = solve_grid(method, session, convexify(session, recipe), cells)
         return [TangentClassifier(session.spec, recipe, linear, session.network.device) for linear in models]
 

@@ -1,6 +1,7 @@
 """Conjugate gradients across silos, against the textbook's in one place."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from core_helpers import CLASSES, deal, error, pooled, problem, quick, skewed_da
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedtct import ConjugateGradient, FedtctError, GradientDescent, ScaffoldRegression, Silo
+from fedtct import ConjugateGradient, FedtctError, GradientDescent, LocalFederation, Replies, ScaffoldRegression, Silo
 from fedtct.least_squares import closed_form
 
 X, Y = pooled(skewed_data(features=60))
@@ -82,6 +83,36 @@ def test_the_loss_never_rises_and_no_method_of_gradients_gets_as_far():
     assert found[1] == pytest.approx(descent[1], rel=1e-4)  # a step of gradient descent
     assert all(own <= 1.0001 * other for own, other in zip(found[2:], descent[1:], strict=False))
     assert found[-1] < 0.1 * descent[-1]
+
+
+class Leaving(LocalFederation):
+    """Only its first silo, which is unlike the others, answers in some rounds."""
+
+    begins_anew = True
+
+    def __init__(self, silos, alone):
+        super().__init__(silos, "cpu")
+        self.alone, self.round = alone, -1
+
+    def ask(self, question, message):
+        replies = super().ask(question, message)
+        self.round += question == "regress"
+        if question != "regress" or self.round not in self.alone:
+            return replies
+        cost = replace(replies.cost, silos=replies.cost.silos[:1])
+        return Replies(replies.messages[:1], cost, total=sum(map(len, self.silos)))
+
+
+@pytest.mark.parametrize("alone", [{8, 9}, {3, 4}, {3, 4, 5, 6}, {1, 3, 5, 7}], ids=str)
+def test_a_model_gets_no_worse_when_silos_leave(alone):
+    """Where directions begin anew no step is taken that was safe for everybody alone."""
+    draws = torch.Generator().manual_seed(0)
+    x = [20 + 8 * torch.randn(20, 6, generator=draws), torch.randn(600, 6, generator=draws)]
+    silos = [Silo(part, (part[:, 0] > part[:, 0].mean()).long()) for part in x]
+    found = losses(ConjugateGradient(rounds=10), Leaving(silos, alone))
+    together = {number for number in range(10) if number not in alone} | {10}  # all rate: rounds' ratings are of these
+    rated = [found[number] for number in sorted(together)]
+    assert all(later <= 1.05 * earlier for earlier, later in itertools.pairwise(rated))
 
 
 def test_silos_are_sent_two_models_where_they_rate_and_one_where_not():

@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
@@ -212,6 +212,30 @@ def test_a_grid_is_its_cells_one_by_one(method, p, spans, monkeypatch):
         method.fit_grid(skewed_silos(), [(0.001, 5), (10.0, 5)])
 
 
+@pytest.mark.parametrize("sizes", [(12,), (1, 1, 1), (20, 1, 5)])
+def test_a_grid_of_one_silo_or_of_single_samples(sizes):
+    silos, method = [Silo(*part) for part in skewed_data(sizes)], tct("mlp", ScaffoldRegression(rounds=3), p=300)
+    (found,) = method.fit_grid(silos, [(0.001, 5)])
+    expected = replace(method, stage2=replace(method.stage2, lr=0.001, steps=5)).fit(silos).model.linear
+    assert (found.linear.w - expected.w).norm() <= 1e-5 * expected.w.norm()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halfway(ScaffoldRegression):
+    """A method of one's own: the model goes half as far."""
+
+    def round(self, federation, state, number, lr):
+        after, replies = super().round(federation, state, number, lr)
+        return {"w": (state["w"] + after["w"]) / 2}, replies
+
+
+def test_a_grid_of_a_method_of_ones_own_is_its_cells_one_by_one():
+    method = tct("mlp", Halfway(rounds=3), p=300)
+    (found,) = method.fit_grid(skewed_silos(), [(0.001, 5)])
+    expected = replace(method, stage2=replace(method.stage2, lr=0.001, steps=5)).fit(skewed_silos()).model.linear
+    assert torch.equal(found.linear.w, expected.w)
+
+
 @pytest.mark.parametrize(
     ("method", "cells", "message"),
     [
@@ -219,6 +243,7 @@ def test_a_grid_is_its_cells_one_by_one(method, p, spans, monkeypatch):
         (GradientDescent(), [(0.001, 5)], r"GradientDescent has no \(lr, steps\) to try"),
         (ScaffoldRegression(), [(0.001, 5), (-1.0, 5)], "must be positive"),
         (ScaffoldRegression(), [(0.001, 0)], "at least 1"),
+        (ScaffoldRegression(patience=2), [(0.001, 5)], "leave it out"),
         (ScaffoldRegression(), [], "nothing to try"),
     ],
 )

@@ -56,11 +56,16 @@ class ConjugateGradient(GradientDescent):
         return state | {"w": x, "x": x, "r": r, "d": d}, replies
 
     def _first_direction(self, federation: Federation, state: State, number: int, lr: float) -> tuple[State, Replies]:
-        """d = r = b − H·w. Nothing is known of the curvature yet: the model goes one safe step."""
+        """d = r = b − H·w. Nothing is known of the curvature yet.
+
+        In the first round the model goes one step, which is safe for all silos together. Later fewer may be left, and
+        for these it need not be: the model stays as good as it was.
+        """
         replies = federation.ask("regress", self.question(state, number, STRIDE * lr))
-        w, silos = state["w"], sorted(replies.cost.silos)
-        r = _downhill(replies, w)
-        return {"w": w + r, "x": w, "r": r, "d": r, "solved": SOLVED**2 * _dot(r, r), "silos": silos}, replies
+        x, silos = state["w"], sorted(replies.cost.silos)
+        r = _downhill(replies, x)
+        w = x if number else x + r
+        return {"w": w, "x": x, "r": r, "d": r, "solved": SOLVED**2 * _dot(r, r), "silos": silos}, replies
 
 
 def _downhill(replies: Replies, start: Tensor) -> Tensor:

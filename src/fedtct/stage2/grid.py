@@ -35,6 +35,8 @@ def check_cells(method: Stage2, cells: Sequence[Cell]) -> IterativeRegression:
     """The method, refused if it does not take steps of a size and number that one chooses, or not these."""
     if not isinstance(method, IterativeRegression) or isinstance(method, GradientDescent):
         raise FedtctError(f"{type(method).__name__} has no (lr, steps) to try: take stage2=ScaffoldRegression(), say")
+    if method.patience is not None:
+        raise FedtctError("a grid rates nothing on the way, so that patience cannot judge: leave it out")
     if not cells:
         raise FedtctError("there is nothing to try: give cells such as [(1e-4, 500), (1e-3, 500)]")
     for lr, steps in cells:
@@ -51,7 +53,8 @@ def solve_grid(
     limits = method.step_limits(problem)
     cells = [(limits.check(lr), steps) for lr, steps in cells]
     given = [silo.regression() for silo in session.federation.silos]
-    if any(type(own) is not DualRegression for own in given):  # more samples than features: passes over Z are few
+    own_rule = type(method).round is not IterativeRegression.round
+    if own_rule or any(type(own) is not DualRegression for own in given):  # of few features there are few passes, too
         ways = [replace(method, lr=lr, steps=steps) for lr, steps in cells]
         return [way.solve(replace(session, journal=Journal()), problem) for way in ways]
     span = span_pays(given, columns=method.rounds * len(cells) * session.spec.num_classes)
@@ -131,5 +134,6 @@ def inner_products(given: Sequence[LocalRegression]) -> Tensor:
         transposed = own.z.to(dtype).T
         for j in range(i, len(given)):
             blocks[j][i].copy_(times(given[j].z, transposed))
-            blocks[i][j].copy_(blocks[j][i].T)
+            if j > i:
+                blocks[i][j].copy_(blocks[j][i].T)
     return kernel
