@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, overload
 from torch import Tensor
 
 from fedtct.federation import Cost, Replies
-from fedtct.tasks import Regression, Score, Task, add
+from fedtct.tasks import Regression, Score, Task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,7 +96,7 @@ class Row(Rated):
         """Put a row together from what the silos and the test set say about a model."""
         train, held = (replies.scores(which) if replies else None for which in ("", "held_"))
         own = [kept if kept.samples else learnt for kept, learnt in zip(held or train or (), train or (), strict=True)]
-        sums = {"train": add(train or []), "holdout": add(held or []), "test": test or add([])}
+        sums = {"train": Score.total(train or []), "holdout": Score.total(held or []), "test": test or Score()}
         there = {name: score for name, score in sums.items() if score.samples}
         numbers = isinstance(task, Regression)
         kind = "r2" if numbers else "accuracy"

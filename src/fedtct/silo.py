@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from fedtct.agreement import describe as describe_data
+from fedtct.agreement import describe
 from fedtct.data.samples import as_samples, from_dataset, join, take, warn_of_scales
 from fedtct.data.tables import is_table
 from fedtct.errors import FedtctError, plain
@@ -25,8 +25,7 @@ from fedtct.privacy import AddNoise, draw_key, is_noised, noisy_sums, noisy_upda
 from fedtct.questions import QUESTIONS
 from fedtct.seeds import derive, generator
 from fedtct.tangent import Normaliser, Recipe, TangentMap, tangent_map
-from fedtct.tasks import UNNAMED as UNNAMED_CLASSES
-from fedtct.tasks import Classification, Score, add
+from fedtct.tasks import NUMBERED, Classification, Score
 from fedtct.training import (
     Frozen,
     LocalJob,
@@ -34,14 +33,13 @@ from fedtct.training import (
     Memory,
     ScaffoldCorrection,
     correction_of,
+    evaluate,
     local_update,
 )
-from fedtct.training import evaluate as rate_network
 from fedtct.training.evaluation import batch_size
 
 Message = dict[str, Any]
 FEATURE_BATCH = 500
-NOTHING = Score(0, 0, 0.0)
 UNNAMED = "silo"
 PARTS = ("x", "y", "held_x", "held_y")
 
@@ -176,7 +174,7 @@ class Silo:
         If the question says ``private``, nothing that depends on the samples, but for how many there are.
         """
         x, y, held_y = map(self.given, ("x", "y", "held_y"))
-        return describe_data(x, y, held_y, self.name, private=message.get("private", False))
+        return describe(x, y, held_y, self.name, private=message.get("private", False))
 
     # Stage 1
 
@@ -216,7 +214,7 @@ class Silo:
     def evaluate(self, message: Message) -> Message:
         """How good these weights are here."""
         network, score = self._network_at(message), self.spec.task.score
-        train, held = (rate_network(network, *part, score) for part in ((self.x, self.y), (self.held_x, self.held_y)))
+        train, held = (evaluate(network, *part, score) for part in ((self.x, self.y), (self.held_x, self.held_y)))
         return _score_reply(train, held) | {"n": len(self)}
 
     # Convexify and stage 2
@@ -272,9 +270,9 @@ class Silo:
             for xs, ys in zip(x.split(FEATURE_BATCH), y.split(FEATURE_BATCH), strict=True):
                 z = normaliser(tangents(xs))
                 parts.append([self.spec.task.squared_score(z @ weights.to(z), ys) for weights in w])
-            return [add(list(column)) for column in zip(*parts, strict=True)] or [NOTHING] * len(w)
+            return [Score.total(column) for column in zip(*parts, strict=True)] or [Score()] * len(w)
 
-        train = score(self.x, self.y) if message["train"] else [NOTHING] * len(w)
+        train = score(self.x, self.y) if message["train"] else [Score()] * len(w)
         replies = [_score_reply(t, h) for t, h in zip(train, score(self.held_x, self.held_y), strict=True)]
         # As exact as numbers of their own would be: of sums R² is a small difference.
         return {key: torch.from_numpy(np.array([r[key] for r in replies])) for key in replies[0]} | {"n": len(self)}
@@ -286,7 +284,7 @@ class Silo:
         for xs, ys in zip(self.x.split(FEATURE_BATCH), self.y.split(FEATURE_BATCH), strict=True):
             sums = sums.add(tangents(xs), self._targets(ys))
         if message["noise"]:
-            if self.spec.task != UNNAMED_CLASSES or self.spec.num_classes < 2:
+            if self.spec.task != NUMBERED or self.spec.num_classes < 2:
                 raise FedtctError("sums are differentially private of classes from 0 alone: nothing bounds numbers")
             sums = noisy_sums(sums, message["noise"], self._release("sums", message, sums._asdict()))
         return {"n": len(self), "s": sums.pack(), "t": sums.t, "yy": sums.yy}
@@ -329,7 +327,7 @@ class Silo:
     def _rating(self, w: Tensor, scores: Tensor) -> Message:
         """How good W is here, whose scores of the training samples are known."""
         held, rate = self._built_features().held, self.spec.task.squared_score
-        return _score_reply(rate(scores, self.y), rate(times(held, w), self.held_y) if len(held) else NOTHING)
+        return _score_reply(rate(scores, self.y), rate(times(held, w), self.held_y) if len(held) else Score())
 
     def _targets(self, y: Tensor | None = None) -> Tensor:
         """What a regression is to give for these answers, or for all."""

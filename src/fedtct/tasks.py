@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,11 +22,16 @@ Answers = Tensor | Names  # as they are given: labels (int64), numbers (float64)
 class Score(NamedTuple):
     """Sums over samples, so that scores of several silos add up."""
 
-    samples: int
-    correct: int
-    loss: float  # summed over samples
+    samples: int = 0
+    correct: int = 0
+    loss: float = 0.0  # summed over samples
     shift: float = 0.0  # of numbers: their sum and their sum of squares, less the mean that the silos agreed on
     spread: float = 0.0
+
+    @classmethod
+    def total(cls, scores: Iterable[Score]) -> Score:
+        """The score over all samples together."""
+        return cls(*map(sum, zip(*scores, strict=True)))
 
     @property
     def accuracy(self) -> float:
@@ -67,11 +73,6 @@ def finite(scores: Tensor) -> Tensor:
 def predicted(scores: Tensor) -> Tensor:
     """The class of each sample, as a label; one more than the last where the highest score is not finite."""
     return torch.where(scores.amax(1).isfinite(), scores.argmax(1), scores.shape[1])
-
-
-def add(scores: list[Score]) -> Score:
-    """The score over all samples together."""
-    return Score(*map(sum, zip(*scores, strict=True))) if scores else Score(0, 0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ class Regression:
 
 
 Task = Classification | Regression
-UNNAMED = Classification()
+NUMBERED = Classification()  # from 0, without names
 DIGITS = 18  # of names that are numbers: Python reads none of thousands, and silos choose their names
 
 

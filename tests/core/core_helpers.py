@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedtct import TCT, FedAvg, FedtctError, LocalFederation, Ridge, Silo, TangentFeatures
 from fedtct.history import Journal, State
 from fedtct.seeds import derive
-from fedtct.tasks import UNNAMED
+from fedtct.tasks import NUMBERED
 from fedtct.training import LocalPlan
 from fedtct.training.local_update import draw_epochs
 
@@ -169,7 +169,7 @@ def normalised_features(model, x: Tensor) -> Tensor:
 
 def problem(model, parts):
     """The regression that stage 2 of this model solved, a silo's part each, in float64."""
-    return [(normalised_features(model, x), UNNAMED.targets(y, CLASSES).double()) for x, y in parts]
+    return [(normalised_features(model, x), NUMBERED.targets(y, CLASSES).double()) for x, y in parts]
 
 
 def pooled_solution(regression):

@@ -12,7 +12,7 @@ from fedtct import agreement, memory
 from fedtct.least_squares import closed_form, local_features
 from fedtct.memory import free_bytes
 from fedtct.tangent import features as features_module
-from fedtct.tasks import UNNAMED
+from fedtct.tasks import NUMBERED
 from fedtct.training import evaluation
 
 
@@ -135,6 +135,6 @@ def test_large_samples_are_rated_few_at_a_time(monkeypatch):
         return x[:, :2]
 
     x, y = torch.ones(7, 30), torch.ones(7, dtype=torch.long)
-    evaluation.evaluate(predict, x, y, UNNAMED.score)
-    evaluation.evaluate(predict, torch.ones(2, 1000), y[:2], UNNAMED.score)
+    evaluation.evaluate(predict, x, y, NUMBERED.score)
+    evaluation.evaluate(predict, torch.ones(2, 1000), y[:2], NUMBERED.score)
     assert seen == [3, 3, 1, 1, 1]

@@ -17,9 +17,9 @@ from fedtct.least_squares.sums import decompose_range
 from fedtct.privacy import noisy_sums
 from fedtct.stage2.ridge import COST, STRENGTHS, _best_on_holdout
 from fedtct.tangent import Moments, Normaliser
-from fedtct.tasks import UNNAMED
+from fedtct.tasks import NUMBERED
 
-targets = UNNAMED.targets
+targets = NUMBERED.targets
 
 N, D, CLASSES = 300, 60, 10
 

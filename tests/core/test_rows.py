@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from core_helpers import parameters_of, pooled, skewed_data, tct, tiny_net
 
 from fedtct import Centralized, FedAvg, FedDyn, LocalFederation, Ridge, Scaffold, ScaffoldRegression, Silo
-from fedtct.tasks import UNNAMED
+from fedtct.tasks import NUMBERED
 
-targets = UNNAMED.targets
+targets = NUMBERED.targets
 
 SETTINGS = {"local_epochs": 1, "batch_size": 8}
 CLASSES, SMALL = 3, 400  # bytes that a round's settings and scores take at most
@@ -192,7 +192,7 @@ def test_a_table_has_a_line_for_every_row():
     assert history[1:].to_pandas().equals(table[1:].reset_index(drop=True))
 
 
-@pytest.mark.parametrize("score", [UNNAMED.score, UNNAMED.squared_score])
+@pytest.mark.parametrize("score", [NUMBERED.score, NUMBERED.squared_score])
 @pytest.mark.parametrize(("value", "right"), [(torch.nan, 4), (torch.inf, 4), (-torch.inf, 5)])
 def test_a_sample_whose_highest_score_is_not_finite_is_not_right(score, value, right):
     scores, y = torch.eye(3).repeat(2, 1), torch.arange(3).repeat(2)

@@ -36,10 +36,10 @@ from fedtct import (
 )
 from fedtct.stage2 import grid
 from fedtct.stage2.base import StepLimits, convexify
-from fedtct.tasks import UNNAMED
+from fedtct.tasks import NUMBERED
 from fedtct.training import ScaffoldCorrection
 
-targets = UNNAMED.targets
+targets = NUMBERED.targets
 
 ITERATIVE = [ScaffoldRegression, FedAvgRegression, GradientDescent]
 

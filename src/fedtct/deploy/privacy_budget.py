@@ -21,7 +21,7 @@ from fedtct.models import NetworkSpec
 from fedtct.privacy import epsilon_of, is_noised, mu_of
 from fedtct.runs.lock import hold, release
 from fedtct.silo import Message
-from fedtct.tasks import UNNAMED
+from fedtct.tasks import NUMBERED
 
 SPENT = "privacy-spent.json"
 ROUNDING = 1e-9
@@ -61,7 +61,7 @@ class Budget:
 
     def check_network(self, spec: NetworkSpec) -> None:
         """Refuse a network of which whether it can be used would tell something of the samples."""
-        if spec.task != UNNAMED or spec.num_classes < 2 or spec.inputs.table or spec.inputs.dtype == torch.int64:
+        if spec.task != NUMBERED or spec.num_classes < 2 or spec.inputs.table or spec.inputs.dtype == torch.int64:
             raise Refusal("this silo answers with differential privacy alone, and about arrays with labels from 0")
 
     def spend(self, run: str, key: list[int], noise: float) -> None:

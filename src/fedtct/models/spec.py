@@ -15,7 +15,7 @@ from fedtct.models.inputs import InputSpec
 from fedtct.models.network import Network, evaluation_mode
 from fedtct.models.pretrained import StateDict, load_state_dict
 from fedtct.models.registry import Model, build_module, build_own
-from fedtct.tasks import UNNAMED, Answers, Classification, Task, task_from
+from fedtct.tasks import NUMBERED, Answers, Classification, Task, task_from
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class NetworkSpec:
     num_classes: int  # outputs: one of a regression
     head: str | None = None
     stem: str = "small"
-    task: Task = UNNAMED
+    task: Task = NUMBERED
     seed: int = 0  # that what a constructor draws is drawn from
     fixed: Mapping[str, Tensor] = field(default_factory=dict, compare=False)  # as Network.fixed told them
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fedtct.kernels import fastest_convolutions
-from fedtct.tasks import Score, add
+from fedtct.tasks import Score
 
 BATCH, GPU_BATCH = 500, 5000  # samples that a network rates at a time, at most
 GPU_SAMPLE = 2**24  # bytes of a GPU that a sample is given
@@ -20,9 +20,9 @@ def evaluate(
 ) -> Score:
     """Score a prediction function on samples, a batch at a time; it is never asked about none."""
     if not len(y):
-        return add([])
+        return Score()
     size = batch_size(x, _fitting(x.device) if x.is_cuda else BATCH)
-    return add([score(predict(xs), ys) for xs, ys in zip(x.split(size), y.split(size), strict=True)])
+    return Score.total(score(predict(xs), ys) for xs, ys in zip(x.split(size), y.split(size), strict=True))
 
 
 def _fitting(gpu: torch.device) -> int:
