@@ -280,9 +280,8 @@ class Silo:
     def sums(self, message: Message) -> Message:
         """The sums that determine ridge regression exactly; the features are never stored."""
         tangents = self._tangent_map(message)
-        sums = Sums.zero(tangents.p, self.spec.num_classes, self.network.device)
-        for xs, ys in zip(self.x.split(FEATURE_BATCH), self.y.split(FEATURE_BATCH), strict=True):
-            sums = sums.add(tangents(xs), self._targets(ys))
+        batches = zip(self.x.split(FEATURE_BATCH), self.y.split(FEATURE_BATCH), strict=True)
+        sums = Sums.of((tangents(xs), self._targets(ys)) for xs, ys in batches)
         if message["noise"]:
             if self.spec.task != NUMBERED or self.spec.num_classes < 2:
                 raise FedtctError("sums are differentially private of classes from 0 alone: nothing bounds numbers")

@@ -67,7 +67,7 @@ def test_one_sample_moves_the_sums_by_their_sensitivity_at_most(seed, d, classes
     second = -first if opposite else unit(draws, d)
     labels = torch.from_numpy(draws.integers(classes, size=2))
     one, two = (
-        Sums.zero(d, classes).add(z.unsqueeze(0), targets(label.unsqueeze(0), classes).double())
+        Sums.of([(z.unsqueeze(0), targets(label.unsqueeze(0), classes).double())])
         for z, label in zip((first, second), labels, strict=True)
     )
     assert one.yy == pytest.approx(two.yy)
@@ -78,7 +78,7 @@ def test_one_sample_moves_the_sums_by_their_sensitivity_at_most(seed, d, classes
 def test_the_bound_on_sums_is_nearly_reached():
     """Opposite features of one label: the bound is not a loose one."""
     z, y = torch.tensor([[1.0]]), targets(torch.tensor([0]), 10).double()
-    one, two = Sums.zero(1, 10).add(z, y), Sums.zero(1, 10).add(-z, y)
+    one, two = Sums.of([(z, y)]), Sums.of([(-z, y)])
     assert math.hypot(float((one.s - two.s).norm()), float((one.t - two.t).norm())) > 0.6 * privacy.sums_sensitivity(10)
 
 
@@ -133,7 +133,7 @@ def test_features_that_overflow_are_bounded_all_the_same():
 
 
 def test_sums_stay_symmetric_and_n_is_not_noised():
-    sums = Sums.zero(300, 4)
+    sums = Sums.of([(torch.zeros(0, 300), torch.zeros(0, 4))])
     sums.s[0, 0] = 7.0
     noisy = privacy.noisy_sums(sums, 2.0, KEY)
     assert torch.equal(noisy.s, noisy.s.T)

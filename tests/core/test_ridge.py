@@ -59,7 +59,7 @@ def path_and_features(n=40, d=6, outputs=3, seed=0):
     draws = torch.Generator().manual_seed(seed)
     z = 2 * torch.randn(n, d, generator=draws, dtype=torch.float64) + 3
     y = torch.randn(n, outputs, generator=draws, dtype=torch.float64) + 1
-    sums = Sums.zero(d, outputs).add(z, y)
+    sums = Sums.of([(z, y)])
     normaliser = Normaliser.of(sums.moments())
     return RidgePath.of(sums, normaliser), (z - z.mean(0)) * normaliser.scale.double(), y
 
@@ -117,7 +117,7 @@ def test_gcv_takes_the_strength_with_the_best_score(digits):
     scores = {strength: ridge_model([Silo(x, y)], ridge=strength).scores(x) for strength in STRENGTHS}
     distance = {strength: float((s - chosen).norm()) for strength, s in scores.items()}
     z = normalised_features(ridge_model([Silo(x, y)]), x)[:, :-1]
-    sums = Sums.zero(D, CLASSES).add(z, targets(y, CLASSES))
+    sums = Sums.of([(z, targets(y, CLASSES))])
     path = RidgePath.of(sums, Normaliser.identity(D))
     best = min(STRENGTHS, key=lambda strength: path.generalised_cross_validation(strength, COST))
     assert distance[best] == 0
@@ -190,8 +190,11 @@ def test_sums_add_up_and_survive_packing(sizes, d, seed):
     draws = torch.Generator().manual_seed(seed)
     z = torch.randn(sum(sizes), d, generator=draws)
     y = torch.randn(sum(sizes), 2, generator=draws)
-    parts = [Sums.zero(d, 2).add(*part) for part in zip(z.split(sizes), y.split(sizes), strict=True)]
+    batches = list(zip(z.split(sizes), y.split(sizes), strict=True))
+    parts = [Sums.of([batch]) for batch in batches]
     total = Sums.total([part.pack() for part in parts], [part.t for part in parts], [part.yy for part in parts])
+    for found, expected in zip(Sums.of(batches), total, strict=True):
+        assert torch.allclose(torch.as_tensor(found), torch.as_tensor(expected), rtol=1e-12, atol=1e-12)
 
     design = torch.cat([torch.ones(len(z), 1), z], 1).double()
     assert torch.allclose(total.s, design.T @ design, rtol=1e-12, atol=1e-12)
@@ -206,7 +209,7 @@ def test_with_noise_the_covariance_of_few_samples_is_decomposed_whole():
     """It is indefinite, which the short way cannot take: most of the problem would be dropped without a word."""
     draws = torch.Generator().manual_seed(0)
     z, y = torch.randn(10, 40, generator=draws), torch.randn(10, 3, generator=draws)
-    sums = noisy_sums(Sums.zero(40, 3).add(z, y), noise=0.1, key=[1])
+    sums = noisy_sums(Sums.of([(z, y)]), noise=0.1, key=[1])
     path = Ridge(noise=0.1).decompose(sums, Normaliser.identity(40))
     mean = sums.s[0, 1:] / 10
     eigenvalues, q = torch.linalg.eigh(sums.s[1:, 1:] / 10 - torch.outer(mean, mean))
@@ -218,7 +221,8 @@ def test_with_noise_the_covariance_of_few_samples_is_decomposed_whole():
 @pytest.mark.parametrize("silos", [1, 9])
 def test_with_noise_the_strength_is_how_far_noise_moves_the_covariance(silos):
     d, n = 150, 1000.0
-    parts = [noisy_sums(Sums.zero(d, 3), noise=0.5, key=[place]) for place in range(silos)]
+    nothing = Sums.of([(torch.zeros(0, d), torch.zeros(0, 3))])
+    parts = [noisy_sums(nothing, noise=0.5, key=[place]) for place in range(silos)]
     s = sum(part.s for part in parts)
     s[0, 0] = n
     moved = torch.linalg.eigvalsh(s[1:, 1:] / n)[-1].item() * d  # features of norm one are scaled by √d

@@ -4,6 +4,7 @@ With a leading constant feature, S = Σ z̃z̃ᵀ holds n, Σz and Σzzᵀ at on
 plain sums: silos' add up to those of the pooled data, however it was dealt.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,20 +26,17 @@ class Sums(NamedTuple):
     yy: float  # Σ |y|²
 
     @classmethod
-    def zero(cls, d: int, outputs: int, device: torch.device | str = "cpu") -> "Sums":
-        """The sums over no samples."""
-        return cls(
-            torch.zeros(d + 1, d + 1, dtype=torch.float64, device=device),
-            torch.zeros(d + 1, outputs, dtype=torch.float64, device=device),
-            0.0,
-        )
-
-    def add(self, features: Tensor, y: Tensor) -> "Sums":
-        """Take in a batch of raw features and targets."""
-        z = torch.cat([features.new_ones(len(features), 1), features], 1).double()
-        self.s.addmm_(z.T, z)
-        self.t.addmm_(z.T, y.double())
-        return self._replace(yy=self.yy + float(y.double().square().sum()))
+    def of(cls, batches: Iterable[tuple[Tensor, Tensor]]) -> "Sums":
+        """The sums over raw features and targets that come in batches, at least one."""
+        s, t, yy = torch.zeros(0), torch.zeros(0), 0.0
+        for features, targets in batches:
+            z, y = torch.cat([features.new_ones(len(features), 1), features], 1).double(), targets.double()
+            if not len(s):
+                s, t = z.new_zeros(z.shape[1], z.shape[1]), z.new_zeros(z.shape[1], y.shape[1])
+            s.addmm_(z.T, z)
+            t.addmm_(z.T, y)
+            yy += float(y.square().sum())
+        return cls(s, t, yy)
 
     @classmethod
     def total(cls, packed: list[Tensor], t: list[Tensor], yy: list[float]) -> "Sums":
