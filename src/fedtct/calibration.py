@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedtct.federation import Federation
-from fedtct.silo import Message
+from fedtct.questions import Message
 
 TEMPERATURES = torch.logspace(-3, 2, 101, dtype=torch.float64)
 

@@ -4,10 +4,12 @@ A silo answers each by its method of that name.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from fedtct.agreement import PUBLIC
 from fedtct.tasks import Score
 
+Message = dict[str, Any]  # a question or its reply: tensors and plain values by name
 SCORES = Score._fields[:3]
 HELD = "held_"  # before the names of scores on held-out samples
 RATING = (*SCORES, *(HELD + name for name in SCORES))

@@ -1,50 +1,67 @@
-"""One data holder: a method for each question, answered from its own data alone.
+"""One data holder: the samples that it trains on and those that it holds out, as they were given.
 
-A question and its reply are flat dicts of tensors and plain values. What a reply contains is all that leaves the silo.
+Nothing changes a silo: what a federation makes of its data is a seated silo's (``seated_silo.py``), and several
+federations may have the same silos.
 """
 
-import copy
-import warnings
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from fedtct.agreement import describe
-from fedtct.data.samples import as_samples, from_dataset, join, take, warn_of_scales
+from fedtct.data.samples import Inputs, as_samples, from_dataset, join, take, warn_of_scales
 from fedtct.data.tables import is_table
 from fedtct.errors import FedtctError, plain
-from fedtct.least_squares import LocalFeatures, LocalRegression, Sums, times
-from fedtct.models import Network, NetworkSpec, Weights
-from fedtct.models.trial import try_tokens
-from fedtct.precision import full_precision
-from fedtct.privacy import AddNoise, draw_key, is_noised, noisy_sums, noisy_update
-from fedtct.questions import QUESTIONS
-from fedtct.seeds import derive, generator
-from fedtct.tangent import Normaliser, Recipe, TangentMap, tangent_map
-from fedtct.tasks import NUMBERED, Classification, Score
-from fedtct.training import (
-    Frozen,
-    LocalJob,
-    LocalPlan,
-    Memory,
-    ScaffoldCorrection,
-    correction_of,
-    evaluate,
-    local_update,
-)
-from fedtct.training.evaluation import batch_size
+from fedtct.seeds import generator
+from fedtct.tasks import Answers
 
-Message = dict[str, Any]
-FEATURE_BATCH = 500
 UNNAMED = "silo"
-PARTS = ("x", "y", "held_x", "held_y")
 
 
-class Silo:
+@dataclass(eq=False, repr=False)
+class SiloData:
+    """What a silo trains on and what it holds out: samples, and what is to be learnt of them."""
+
+    name: str
+    x: Inputs
+    y: Answers
+    held_x: Inputs
+    held_y: Answers
+
+    def __len__(self) -> int:
+        """How many samples it trains on."""
+        return len(self.y)
+
+    def __repr__(self) -> str:
+        held = f", {len(self.held_y)} held out" if len(self.held_y) else ""
+        return f"Silo('{self.name}', {len(self)} samples{held})"
+
+    def parts(self) -> tuple[Inputs, Answers, Inputs, Answers]:
+        """Samples and answers, then those held out."""
+        return self.x, self.y, self.held_x, self.held_y
+
+    def at(self, index: int, device: torch.device) -> "SiloData":
+        """The same on a device, tables and names excepted; one without a name is called by its place."""
+        name = f"{UNNAMED} {index}" if self.name == UNNAMED else self.name
+        return SiloData(name, *(part.to(device) if isinstance(part, Tensor) else part for part in self.parts()))
+
+    def holds_rows(self) -> bool:
+        """Whether a sample is a row of numbers: of a table, or of a matrix."""
+        return is_table(self.x) or (self.x.ndim == 2 and self.x.is_floating_point())
+
+    def describe(self, *, private: bool = False) -> Message:
+        """What a server must know before it can start: sizes, classes and statistics, but no sample.
+
+        If ``private``, nothing that depends on the samples, but for how many there are.
+        """
+        return describe(self.x, self.y, self.held_y, self.name, private=private)
+
+
+class Silo(SiloData):
     """A data holder with samples ``x`` and what is to be learnt of them, ``y``; or with a torch Dataset of such pairs.
 
     A Dataset is read once, so that what its transforms draw is drawn once: to augment images, see ``augment``.
@@ -62,323 +79,27 @@ class Silo:
     """
 
     def __init__(self, x: Any, y: Any = None, *, holdout: float = 0.0, name: str | None = None) -> None:
-        self.name = name or UNNAMED
+        name = name or UNNAMED
         if y is None and not isinstance(x, Dataset):
-            raise FedtctError(f"{self.name}: y is missing: give labels, names or numbers, or a torch Dataset of pairs")
-        x, y = from_dataset(x, self.name) if y is None else as_samples(x, y, self.name)
+            raise FedtctError(f"{name}: y is missing: give labels, names or numbers, or a torch Dataset of pairs")
+        x, y = from_dataset(x, name) if y is None else as_samples(x, y, name)
         warn_of_scales(x)
-        holdout = plain(holdout)
-        if not isinstance(holdout, int | float) or not 0 <= holdout < 1:
-            raise FedtctError(f"{self.name}: holdout is a share of the samples, from 0 to below 1, not {holdout}")
-        order = torch.randperm(len(y), generator=generator(0, "holdout"))
-        held = round(holdout * len(y))
-        if held == len(y):
-            raise FedtctError(f"{self.name}: holdout={holdout} leaves none of {len(y)} samples to train on")
-        train, out = order[held:].sort().values, order[:held].sort().values
-        self.x, self.y = (x, y) if not held else (take(x, train), take(y, train))
-        self.held_x, self.held_y = take(x, out), take(y, out)
-        self.index = 0
-        self.device = torch.device("cpu")
-        self.secret = ""  # what noise is drawn with besides the question; where it is to protect, nobody else's
-        self.add_noise: AddNoise = noisy_update  # to what training sends
-        self.spend = _count_nothing  # told of a release before it leaves: what its noise is drawn from, and how much
-        self.discreet = False  # not to be told from a refusal that it has a class which the network has not
-        self.memory: dict[str, Memory] = {}
-        self._given: dict[str, Any] = {}  # tables, names and numbers, as they were before silos agreed on their code
-        self._features: LocalFeatures | None = None
-        self._frozen = Frozen()
-
-    def __len__(self) -> int:
-        """How many samples it trains on."""
-        return len(self.y)
-
-    def __repr__(self) -> str:
-        held = f", {len(self.held_y)} held out" if len(self.held_y) else ""
-        return f"Silo('{self.name}', {len(self)} samples{held})"
-
-    @classmethod
-    def pool(cls, silos: list["Silo"]) -> "Silo":
-        """All silos' data in one."""
-        pool = cls.__new__(cls)
-        pool.__dict__ |= vars(silos[0]) | {"name": "pooled", "memory": {}, "_given": {}, "_features": None}
-        for part in PARTS:
-            setattr(pool, part, join([silo.given(part) for silo in silos]))
-        return pool
-
-    def seated(self, index: int, device: torch.device) -> "Silo":
-        """This data holder at a place of a federation, on a device: what it remembers and builds there is apart."""
-        seated = copy.copy(self)
-        seated.__dict__ |= {"index": index, "device": device, "memory": {}, "_features": None, "_frozen": Frozen()}
-        seated._given = dict(self._given)
-        if self.name == UNNAMED:
-            seated.name = f"{UNNAMED} {index}"
-        for part in PARTS:
-            if isinstance(values := getattr(self, part), Tensor):
-                setattr(seated, part, values.to(device))
-        return seated
-
-    def given(self, part: str) -> Any:
-        """The samples (x, held_x) or answers (y, held_y) as they were given."""
-        return self._given.get(part, getattr(self, part))
-
-    def holds_rows(self) -> bool:
-        """Whether a sample is a row of numbers: of a table, or of a matrix."""
-        x = self.given("x")
-        return is_table(x) or (x.ndim == 2 and x.is_floating_point())
-
-    def use(self, spec: NetworkSpec, network: Network) -> None:
-        """Work with this network from now on, on data as it takes it; silos in one process may share it."""
-        self.spec, self.network = spec, network
-        for x, y in (PARTS[:2], PARTS[2:]):
-            answers = self._known(self.given(y), spec.num_classes) if self.discreet else self.given(y)
-            encoded = spec.encode(self.given(x), answers, self.name)
-            for part, values in zip((x, y), encoded, strict=True):
-                if values is not (given := self.given(part)):
-                    self._given[part] = given
-                setattr(self, part, values.to(self.device))
-        if spec.inputs.dtype == torch.int64:
-            try_tokens(spec, network, torch.cat([self.x, self.held_x]), self.name)
-        self.memory, self._features, self._frozen = {}, None, Frozen()
-
-    def _known(self, labels: Tensor, classes: int) -> Tensor:
-        """Labels of which those beyond the network's classes are the last: refusing them would tell that there are."""
-        known = labels.clamp(max=classes - 1)
-        if far := int((labels != known).sum()):
-            warnings.warn(
-                f"{self.name}: {far} labels are beyond the run's {classes} classes, and count as the last", stacklevel=2
-            )
-        return known
-
-    def answer(self, question: str, message: Message) -> Message:
-        """The reply to a question."""
-        if question not in QUESTIONS:
-            raise FedtctError(f"{self.name} was asked '{question}', which it does not know")
-        method: Callable[[Message], Message] = getattr(self, question)
-        return method(message)
-
-    # Where every question finds a process of its own, features are handed on; memory is a plain dict already.
-
-    def features(self) -> dict[str, Tensor]:
-        """The features as they are now, raw or normalised and decomposed."""
-        return self._built_features().tensors()
-
-    def take_features(self, tensors: dict[str, Tensor]) -> None:
-        """Go on with features that an earlier process left."""
-        self._features = LocalFeatures.from_tensors(tensors, self._targets())
-
-    # Before training
-
-    def describe(self, message: Message) -> Message:
-        """What a server must know before it can start: sizes, classes and statistics, but no sample.
-
-        If the question says ``private``, nothing that depends on the samples, but for how many there are.
-        """
-        x, y, held_y = map(self.given, ("x", "y", "held_y"))
-        return describe(x, y, held_y, self.name, private=message.get("private", False))
-
-    # Stage 1
-
-    def freeze(self, message: Message) -> Message:
-        """Keep the weights that nobody trains: questions about the others need not bring them."""
-        self._frozen = Frozen.told(self.network, message)
-        return {}
-
-    def train(self, message: Message) -> Message:
-        """Local training from the server's weights."""
-        rating, job = self.begin_training(message)
-        return rating | self.end_training(message, job, local_update(self.network, job))
-
-    def begin_training(self, message: Message) -> tuple[Message, LocalJob]:
-        """Rate the server's weights if asked to, and lay out the work; an engine may do several silos' at once."""
-        m, frozen = message, self._frozen.meant_by(message, self.name)
-        rating = self.evaluate(m) if m["evaluate"] else {}
-        plan = LocalPlan.among(m)
-        correction, memory = correction_of(m), self.memory.setdefault("stage1", {})
-        start = _start(m)
-        term = correction.before(memory, start.parameters) if correction else None
-        seed = derive(m["seed"], "train", m["round"], self.index)
-        whole, spread = frozen.whole(start), frozen.spread(term)
-        return rating, LocalJob(self.index, self.x, self.y, whole, plan, seed, spread, self.spec.num_classes)
-
-    def end_training(self, message: Message, job: LocalJob, local: Weights) -> Message:
-        """Remember what the algorithm needs remembered, and reply."""
-        steps, start = job.plan.steps(len(self)), _start(message)
-        local = self._frozen.meant_by(message, self.name).part(local)
-        if correction := correction_of(message):
-            correction.after(self.memory["stage1"], start.parameters, local.parameters, steps)
-        if message["noise"]:
-            key = self._release("train", message, local._asdict())
-            local = self.add_noise(start, local, message["clip"], message["noise"], key)
-        return {"n": len(self), "steps": steps} | local._asdict()
-
-    def evaluate(self, message: Message) -> Message:
-        """How good these weights are here."""
-        network, score = self._network_at(message), self.spec.task.score
-        train, held = (evaluate(network, *part, score) for part in ((self.x, self.y), (self.held_x, self.held_y)))
-        return _score_reply(train, held) | {"n": len(self)}
-
-    # Convexify and stage 2
-
-    def moments(self, message: Message) -> Message:
-        """Build the tangent features and give their count, mean and squared deviations."""
-        self._features = LocalFeatures.build(self._tangent_map(message), self.x, self.held_x)
-        return self._features.moments()._asdict()
-
-    @full_precision()
-    def normalise(self, message: Message) -> Message:
-        """Normalise the features and prepare the regression for steps; tells how large one may be."""
-        features, many_steps = self._built_features(), message["many_steps"]
-        features.normalise(Normaliser.among(message), self._targets(), many_steps=many_steps)
-        return {"n": len(self), "largest_eigenvalue": self.regression().largest_eigenvalue}
-
-    @full_precision()
-    def regress(self, message: Message) -> Message:
-        """Local steps of linear regression from the server's W, or from where it says."""
-        m, regression, memory = message, self.regression(), self.memory.setdefault("stage2", {})
-        self._check_step_size(regression.largest_eigenvalue, m["lr"], m["steps"])
-        scaffold = ScaffoldCorrection(m["lr"], m["server_steps"]) if m["correction"] == "scaffold" else None
-        elsewhere = "start" in m
-        start, local = take_steps(regression, m["start" if elsewhere else "w"], m["lr"], m["steps"], scaffold, memory)
-        reply = {"n": len(self), "w": local}
-        if not m["evaluate"]:
-            return reply
-        scores = times(regression.z, m["w"]) if elsewhere else regression.scores(start)
-        return self._rating(m["w"], scores) | reply
-
-    def _check_step_size(self, largest_eigenvalue: float, lr: float, steps: int) -> None:
-        """The server chose a step that is safe for the silos it knew; one that comes later may be another case."""
-        if steps > 1 and lr * largest_eigenvalue >= 2:
-            raise FedtctError(
-                f"{self.name}: steps of {lr:.3g} diverge here, from {2 / largest_eigenvalue:.3g} on: "
-                "it was not there when the step size was chosen; set a smaller stage2_lr"
-            )
-
-    @full_precision()
-    def rate(self, message: Message) -> Message:
-        """How good this W is on the features here."""
-        w = message["w"]
-        return self._rating(w, times(self.regression().z, w)) | {"n": len(self)}
-
-    @full_precision()
-    def assess(self, message: Message) -> Message:
-        """How good linear models on the features are here, without keeping the features; ``w`` is (k, p + 1, C)."""
-        normaliser, w = Normaliser.among(message), message["w"]
-        tangents = self._tangent_map(message)
-
-        def score(x: Tensor, y: Tensor) -> list[Score]:
-            parts: list[list[Score]] = []
-            for xs, ys in zip(x.split(FEATURE_BATCH), y.split(FEATURE_BATCH), strict=True):
-                z = normaliser(tangents(xs))
-                parts.append([self.spec.task.squared_score(z @ weights.to(z), ys) for weights in w])
-            return [Score.total(column) for column in zip(*parts, strict=True)] or [Score()] * len(w)
-
-        train = score(self.x, self.y) if message["train"] else [Score()] * len(w)
-        replies = [_score_reply(t, h) for t, h in zip(train, score(self.held_x, self.held_y), strict=True)]
-        # As exact as numbers of their own would be: of sums R² is a small difference.
-        return {key: torch.from_numpy(np.array([r[key] for r in replies])) for key in replies[0]} | {"n": len(self)}
-
-    def sums(self, message: Message) -> Message:
-        """The sums that determine ridge regression exactly; the features are never stored."""
-        tangents = self._tangent_map(message)
-        batches = zip(self.x.split(FEATURE_BATCH), self.y.split(FEATURE_BATCH), strict=True)
-        sums = Sums.of((tangents(xs), self._targets(ys)) for xs, ys in batches)
-        if message["noise"]:
-            if self.spec.task != NUMBERED or self.spec.num_classes < 2:
-                raise FedtctError("sums are differentially private of classes from 0 alone: nothing bounds numbers")
-            sums = noisy_sums(sums, message["noise"], self._release("sums", message, sums._asdict()))
-        return {"n": len(self), "s": sums.pack(), "t": sums.t, "yy": sums.yy}
-
-    def _release(self, question: str, message: Message, reply: Message) -> list[int]:
-        """What the noise on a reply is drawn from, once it is told that it will leave."""
-        if not is_noised(message):
-            raise FedtctError("noise and clip must be plain numbers, neither huge nor tiny")
-        key = draw_key(self.secret, question, self.index, message, {"x": self.x, "y": self.y}, reply)
-        self.spend(key, message["noise"])
-        return key
-
-    @torch.no_grad()
-    def calibrate(self, message: Message) -> Message:
-        """The log-loss of a model on the held-out samples here, at several temperatures."""
-        task, temperatures = self.spec.task, message["temperatures"]
-        assert isinstance(task, Classification)
-        predict = self._linear_model(message) if "w" in message else self._network_at(message)
-        losses, judged = torch.zeros_like(temperatures), 0
-        if not len(self.held_y):  # split() would give one empty batch, which not every model takes
-            return {"n": 0, "losses": losses}
-        size = batch_size(self.held_x)
-        for xs, ys in zip(self.held_x.split(size), self.held_y.split(size), strict=True):
-            more, count = task.losses(predict(xs), ys, temperatures)
-            losses, judged = losses + more, judged + count
-        return {"n": judged, "losses": losses}
-
-    def regression(self) -> LocalRegression:
-        """The linear problem as it was prepared. No question asks for it: it is for looking on in simulations."""
-        regression = self._built_features().regression
-        if regression is None:
-            raise FedtctError(f"{self.name} has raw features: it must be asked to 'normalise' them first")
-        return regression
-
-    def _built_features(self) -> LocalFeatures:
-        if self._features is None:
-            raise FedtctError(f"{self.name} has no features yet: it must be asked for 'moments' first")
-        return self._features
-
-    def _rating(self, w: Tensor, scores: Tensor) -> Message:
-        """How good W is here, whose scores of the training samples are known."""
-        held, rate = self._built_features().held, self.spec.task.squared_score
-        return _score_reply(rate(scores, self.y), rate(times(held, w), self.held_y) if len(held) else Score())
-
-    def _targets(self, y: Tensor | None = None) -> Tensor:
-        """What a regression is to give for these answers, or for all."""
-        return self.spec.task.targets(self.y if y is None else y, self.spec.num_classes)
-
-    def _network_at(self, message: Message) -> Network:
-        brought = Weights(message["parameters"], message["buffers"])
-        self.network.load(self._frozen.meant_by(message, self.name).whole(brought))
-        self.network.module.eval()
-        return self.network
-
-    def _linear_model(self, message: Message) -> Callable[[Tensor], Tensor]:
-        tangents, normaliser = self._tangent_map(message), Normaliser.among(message)
-        return lambda x: normaliser.scores(tangents(x), message["w"])
-
-    def _tangent_map(self, message: Message) -> TangentMap:
-        recipe = Recipe(**{field: message[field] for field in Recipe._fields})
-        return tangent_map(self.spec, recipe, self.network.device)
+        kept, held = _rows(len(y), holdout, name)
+        kept_x, kept_y = (take(x, kept), take(y, kept)) if len(held) else (x, y)
+        super().__init__(name, kept_x, kept_y, take(x, held), take(y, held))
 
 
-def _count_nothing(key: list[int], noise: float) -> None:
-    """In a simulation the server's account is all there is."""
+def _rows(samples: int, holdout: float, whose: str) -> tuple[Tensor, Tensor]:
+    """Which rows are trained on, and which are held out: the same whenever a silo is made."""
+    holdout = plain(holdout)
+    if not isinstance(holdout, int | float) or not 0 <= holdout < 1:
+        raise FedtctError(f"{whose}: holdout is a share of the samples, from 0 to below 1, not {holdout}")
+    order, held = torch.randperm(samples, generator=generator(0, "holdout")), round(holdout * samples)
+    if held == samples:
+        raise FedtctError(f"{whose}: holdout={holdout} leaves none of {samples} samples to train on")
+    return order[held:].sort().values, order[:held].sort().values
 
 
-def take_steps(
-    regression: LocalRegression,
-    w: Tensor,
-    lr: float | Tensor,
-    steps: int | Tensor,
-    scaffold: ScaffoldCorrection | None,
-    memory: Memory,
-) -> tuple[Tensor, Tensor]:
-    """A silo's part of a round of stage 2: the point that W is, and W after the steps.
-
-    Where many (lr, steps) go side by side, they are rows: each column of W has its own.
-    """
-    start = regression.point(w)
-    for name, point in memory.items():
-        if len(point) != len(start):  # W's part alone, or a point of another form: there was more memory then, or less
-            memory[name] = regression.point(point[: regression.p])
-    term = scaffold.before(memory, start) if scaffold else None
-    local, gradient = regression.advance(start, term, lr, steps)
-    if scaffold:
-        scaffold.remember(memory, start, gradient)
-    return start, local
-
-
-def _start(message: Message) -> Weights:
-    """Where training begins: at the weights that are rated, unless the question says where."""
-    return Weights(message["start" if "start" in message else "parameters"], message["buffers"])
-
-
-def _score_reply(train: Score, held: Score) -> Message:
-    numbers = {f"{which}{key}": v for which, s in (("", train), ("held_", held)) for key, v in s._asdict().items()}
-    return {key: v for key, v in numbers.items() if v or not key.endswith(("shift", "spread"))}
+def pool(silos: Sequence[SiloData]) -> SiloData:
+    """All silos' data in one."""
+    return SiloData("pooled", *map(join, zip(*(silo.parts() for silo in silos), strict=True)))

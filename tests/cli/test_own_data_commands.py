@@ -189,7 +189,7 @@ def test_where_one_silo_holds_nothing_out_the_others_are_rated_on_what_they_do(f
     patients(2, 3).to_csv("silos/tiny.csv", index=False)
     assert run(capsys, "--target", "state", "--out", "a")["worst_silo_on"] == "holdout"
     model = Classifier.load("a/model")
-    held = {silo.name: (silo.given("held_x"), silo.given("held_y")) for silo in silos_of("a")}
+    held = {silo.name: (silo.held_x, silo.held_y) for silo in silos_of("a")}
     ratings = {name: f"{model.score(x, y):.1%}" if len(y) else "–" for name, (x, y) in held.items()}
     assert ratings["tiny"] == "–" != ratings["north"]
     assert main(["export", "a"]) == 0

@@ -159,7 +159,8 @@ def test_bad_input_is_refused(command: str, folder: Path, capsys: pytest.Capture
 def test_a_gpu_without_memory_is_told_of_in_a_line(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("fedtct.silo.Silo.train", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory")))
+    no_memory = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
+    monkeypatch.setattr("fedtct.seated_silo.SeatedSilo.train", no_memory)
     assert main(["run", *SMALL, "--out", "a"]) == 2
     assert "fedtct: the GPU has no memory left" in capsys.readouterr().err
 

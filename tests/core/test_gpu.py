@@ -13,6 +13,7 @@ from fedtct import LocalFederation, Silo
 from fedtct.federation import local
 from fedtct.federation.local import pick_device, pick_precision
 from fedtct.memory import free_bytes
+from fedtct.seated_silo import SeatedSilo
 from fedtct.training import graphs
 
 
@@ -73,7 +74,7 @@ def test_stage_2_has_the_memory_of_stage_1(monkeypatch, question):
     federation = LocalFederation([Silo(*part) for part in skewed_data()], "cpu")
     federation.trainer = graphs.GraphTrainer(None, torch.device("cpu"), None)
     federation.trainer.silos = {0: "a network and its graphs"}
-    monkeypatch.setattr(Silo, "answer", lambda self, question, message: {})
+    monkeypatch.setattr(SeatedSilo, "answer", lambda self, question, message: {})
     federation.deliver("evaluate", {})
     assert federation.trainer.silos
     federation.deliver(question, {})

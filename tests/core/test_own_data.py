@@ -279,7 +279,7 @@ def test_tokens_beyond_the_embedding_are_refused_before_training():
 
 def test_which_tokens_there_are_stays_in_the_silo():
     x, y = sentences(words=30)
-    told, other = (Silo(tokens, y, name="north").describe({}) for tokens in (x, x // 2))
+    told, other = (Silo(tokens, y, name="north").describe() for tokens in (x, x // 2))
     assert told.keys() == other.keys()
     assert all(str(told[key]) == str(other[key]) for key in told)
     with pytest.raises(FedtctError, match=r"north: the model cannot take .* from 1 to 29: IndexError: index") as error:

@@ -3,13 +3,13 @@
 import pytest
 
 from fedtct.questions import QUESTIONS, about
-from fedtct.silo import Silo
+from fedtct.seated_silo import SeatedSilo
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_silos_answer_it_and_it_is_known_what_that_reveals(question):
     known = about(question)
-    assert callable(getattr(Silo, question))
+    assert callable(getattr(SeatedSilo, question))
     assert known.reveals
     assert set(known.rests_on) <= QUESTIONS.keys() - {question}
 

@@ -143,7 +143,10 @@ def test_unknown_head(options, message):
         (lambda: TangentFeatures(seed=-1), "seed must not be negative"),
         (lambda: TCT("linear", stage1=Centralized()), "stage 1 must be federated"),
         (lambda: LocalFederation([Silo(X, Y)], precision="fp8"), "unknown precision 'fp8'"),
-        (lambda: Silo(X, Y).answer("surrender", {}), "asked 'surrender', which it does not know"),
+        (
+            lambda: LocalFederation([Silo(X, Y)]).deliver("surrender", {}),
+            "asked 'surrender', which it does not know",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

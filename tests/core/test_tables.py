@@ -36,7 +36,7 @@ def tables(draw):
 
 
 def table_code(silos):
-    return agree([silo.describe({}) | {"name": silo.name} for silo in silos], 2).inputs.table
+    return agree([silo.describe() | {"name": silo.name} for silo in silos], 2).inputs.table
 
 
 def labels(n):
@@ -144,7 +144,7 @@ def test_no_answer_is_made_up_for_values_that_no_network_can_compute_with(method
 def test_numbers_of_any_kind_are_numbers(kind):
     values = [kind(0), None, kind(1)]
     told = [
-        Silo(pd.DataFrame({"a": column}, dtype=object), [0, 1, 0]).describe({})["columns"]
+        Silo(pd.DataFrame({"a": column}, dtype=object), [0, 1, 0]).describe()["columns"]
         for column in (values, [0.0, None, 1])
     ]
     assert told[0] == told[1]
@@ -202,7 +202,7 @@ def test_a_column_of_many_different_texts_is_refused():
 def test_texts_among_numbers_are_told(values, odd, recwarn):
     """They make categories of a column of ages, whose order is then lost."""
     silo = Silo(pd.DataFrame({"age": values}), labels(len(values)), name="north")
-    silo.describe({})
+    silo.describe()
     told = [str(warning.message) for warning in recwarn if "holds numbers but for" in str(warning.message)]
     assert len(told) == bool(odd)
     assert all(re.search(f"north: column 'age' holds {odd}", text) for text in told)
@@ -223,7 +223,7 @@ def test_who_may_come_late(late, message):
     federation = LocalFederation([(FRAME, ["c", "d", "d"])])
     (description,) = federation.deliver("describe", {})
     agreed = agree([description], None)
-    found = misfit(Silo(*late).describe({}), agreed.inputs, agreed.task, agreed.outputs)
+    found = misfit(Silo(*late).describe(), agreed.inputs, agreed.task, agreed.outputs)
     assert message in found
     assert bool(message) == bool(found)
 
@@ -234,7 +234,7 @@ def test_a_column_that_may_hold_names_is_warned_of_before_the_server_is_told():
         silo = Silo(pd.DataFrame({"who": names, "town": towns}), [0, 1] * 30, name="north")
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            silo.describe({})
+            silo.describe()
         told = [str(warning.message) for warning in caught]
         assert [text.startswith("north: column 'who' has 60 different texts in 60 training rows") for text in told] == [
             True

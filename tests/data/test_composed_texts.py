@@ -31,7 +31,7 @@ def save(frame, path):
 
 
 def agreed(silos):
-    found = agree([silo.describe({}) for silo in silos], None)
+    found = agree([silo.describe() for silo in silos], None)
     assert found.task.names == ("jä", "né")
     assert found.inputs.table.names == ["größe", "wärd"]
     assert found.inputs.table.columns[1].categories == ("nörd", "süd")

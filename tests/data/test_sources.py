@@ -32,7 +32,7 @@ def test_csv_and_parquet_hold_the_same_samples(tmp_path_factory, rows, data):
     for silo in silos:
         pd.testing.assert_frame_equal(silo.x, silos[0].x)
         assert silo.y.tolist() == table["class"].tolist()
-        assert silo.describe({})["columns"] == silos[0].describe({})["columns"]
+        assert silo.describe()["columns"] == silos[0].describe()["columns"]
 
 
 @pytest.mark.parametrize("places", [0, 2])
@@ -43,7 +43,7 @@ def test_exact_decimals_are_the_numbers_that_a_csv_file_has(places, target, tmp_
     table.to_csv(tmp_path / "a.csv", index=False)
     exact = {name: [Decimal(number) for number in numbers] for name in ("number", "other")}
     table.assign(**exact).to_parquet(tmp_path / "b.parquet")
-    one, other = (Silo(*read_samples(tmp_path / name, target)).describe({}) for name in ("a.csv", "b.parquet"))
+    one, other = (Silo(*read_samples(tmp_path / name, target)).describe() for name in ("a.csv", "b.parquet"))
     assert str(one) == str(other)
 
 

@@ -77,11 +77,11 @@ def test_nonsense_is_refused_with_the_silos_name_before_any_work(name, tmp_path)
 TABLE = pd.DataFrame({"age": np.linspace(20.0, 70.0, 12), "town": ["Ulm", "Rom", None] * 4})
 IMAGES = torch.arange(12 * 2 * 9, dtype=torch.uint8).view(12, 2, 3, 3)
 DESCRIPTIONS = {
-    "pixels, labels": fedtct.Silo(IMAGES, torch.arange(12) % 3).describe({}),
-    "a table, names": fedtct.Silo(TABLE, ["ill", "well"] * 6).describe({}),
-    "numbers, numbers": fedtct.Silo(torch.rand(12, 3), torch.linspace(0, 1, 12)).describe({}),
-    "tokens, labels": fedtct.Silo(torch.arange(36).view(12, 3), torch.arange(12) % 2).describe({}),
-    "private": fedtct.Silo(IMAGES, torch.arange(12) % 3).describe({"private": True}),
+    "pixels, labels": fedtct.Silo(IMAGES, torch.arange(12) % 3).describe(),
+    "a table, names": fedtct.Silo(TABLE, ["ill", "well"] * 6).describe(),
+    "numbers, numbers": fedtct.Silo(torch.rand(12, 3), torch.linspace(0, 1, 12)).describe(),
+    "tokens, labels": fedtct.Silo(torch.arange(36).view(12, 3), torch.arange(12) % 2).describe(),
+    "private": fedtct.Silo(IMAGES, torch.arange(12) % 3).describe(private=True),
 }
 PLAIN = [None, True, -1, 0, 2.5, 1e200, math.nan, math.inf, "", "table", [], ["a", "b"], {}, 10**400]
 NONSENSE = [value for value in PLAIN if not isinstance(value, dict) and value != 10**400] + [

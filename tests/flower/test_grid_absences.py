@@ -9,6 +9,7 @@ from flower_helpers import METHODS, TCT, InlineGrid, assert_same, local, over, p
 from safetensors.torch import load_file
 
 import fedtct
+from fedtct.seated_silo import SeatedSilo
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
@@ -21,9 +22,8 @@ def test_a_silo_that_is_gone_is_left_out_weighted_rightly_and_recorded(grid):
     others = [part for i, part in enumerate(local(parts())) if i != 2]
     for index, silo in zip((0, 1, 3), others, strict=True):
         silo.name = f"s{index}"
-    reference = fedtct.LocalFederation(others, "cpu")
-    for index, silo in zip((0, 1, 3), reference.silos, strict=True):
-        silo.index = index
+    places = zip(others, (0, 1, 3), strict=True)
+    reference = fedtct.LocalFederation([SeatedSilo(*place, torch.device("cpu")) for place in places], "cpu")
     session = METHODS["fedavg"].open(over(InlineGrid(grid.seats[100].cache.parent / "x", parts())), "mlp", None, None)
     reference.use(session.spec)  # pixels are normalised with what all four said at the start
     weights = session.network.weights()._asdict()

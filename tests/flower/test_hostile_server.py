@@ -18,6 +18,7 @@ from fedtct import FedtctError, privacy
 from fedtct.deploy.client_app import UNTOLD, client_app
 from fedtct.deploy.privacy_budget import SPENT, Budget
 from fedtct.federation.wire import ERROR, fixed_buffers, unpack
+from fedtct.seated_silo import SeatedSilo
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 NODE, NOISE, CLIP = 100, 3.0, 0.5
@@ -160,7 +161,7 @@ def test_noise_is_a_plain_number(careful, question, changes):
     assert f"'{question}' came without" in error
     assert careful.spent == before
     with pytest.raises(FedtctError, match="noise and clip must be plain numbers"):  # nor where the run alone insists
-        careful.seats[NODE].load().seated(0, torch.device("cpu"))._release(
+        SeatedSilo(careful.seats[NODE].load(), 0, torch.device("cpu"))._release(
             question, {"noise": 3.0} | changes | changes.get("as_array", {}), {}
         )
 
@@ -241,13 +242,14 @@ def test_a_function_of_the_app_is_called_with_numbers_alone(tmp_path, monkeypatc
 def test_a_private_run_that_goes_wrong_says_where_to_look(tmp_path):
     grid = Recording(tmp_path, budget=True)
     load = grid.seats[NODE].load
-    grid.seats[NODE] = replace(grid.seats[NODE], load=lambda: _narrower(load()))
+    grid.seats[NODE] = replace(grid.seats[NODE], load=lambda: _torn(load()))
     with pytest.raises(FedtctError, match="only its own log says why"):
         FEDAVG.fit(over(grid, min_silos=4))
 
 
-def _narrower(silo):
-    silo.train = None
+def _torn(silo):
+    """It has fewer samples than labels, which no training can work with."""
+    silo.x = silo.x[:1]
     return silo
 
 

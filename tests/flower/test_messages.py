@@ -52,7 +52,7 @@ def test_of_samples_a_dry_run_tells_what_silos_do():
         tokens.byte().view(12, 1, 3, 1),
         pd.DataFrame(tokens.numpy(), columns=list("abc")),
     ):
-        told = Silo(x, y).describe({})
+        told = Silo(x, y).describe()
         assert (told["kind"] in OF_THE_SAMPLES) == bool(told.keys() - {*PUBLIC, LABELS})
 
 

@@ -215,7 +215,7 @@ def test_silos_that_share_a_disk_do_not_share_what_they_keep(tmp_path):
 def test_a_table_and_its_target(tmp_path):
     (tmp_path / "patients.csv").write_text("age,town,state\n40,Ulm,ill\n,Rom,well\n")
     loaded = silo(tmp_path, 'data = "patients.csv"\ntarget = "state"').load()
-    assert loaded.describe({})["kind"] == "table"
+    assert loaded.describe()["kind"] == "table"
     assert loaded.y.tolist() == ["ill", "well"]
     for text, message in {'task = "guess"': "unknown task 'guess'", 'target = "none"': "has no column 'none'"}.items():
         with pytest.raises(FedtctError, match=message):

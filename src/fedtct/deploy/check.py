@@ -55,7 +55,7 @@ def check_silo(file: Path) -> Iterator[Verdict]:
 def _data(silo: SiloConfig) -> Verdict:
     try:
         loaded = silo.load()
-        told = loaded.describe({})
+        told = loaded.describe()
     except FedtctError as error:
         return Verdict(False, f"data: {error}")
     shape = tuple(told["shape"].tolist())

@@ -27,7 +27,7 @@ from fedtct.deploy.log_lines import say, warnings_said
 from fedtct.deploy.privacy_budget import Budget, Refusal
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
-from fedtct.federation.local import LocalFederation
+from fedtct.federation.local import LocalFederation, pick_device
 from fedtct.federation.wire import (
     CHANGED,
     ERROR,
@@ -47,9 +47,10 @@ from fedtct.federation.wire import (
 from fedtct.importing import import_function
 from fedtct.models import NetworkSpec
 from fedtct.privacy import AddNoise
-from fedtct.questions import about
+from fedtct.questions import Message, about
+from fedtct.seated_silo import SeatedSilo
 from fedtct.seeds import digest
-from fedtct.silo import Message, Silo
+from fedtct.silo import Silo
 from fedtct.training.corrections import REMEMBERING
 
 log = logging.getLogger(__name__)
@@ -169,11 +170,8 @@ def respond(seat: Seat, envelope: Envelope, message: Message, add_noise: AddNois
         return {}
     if kept := _kept_answer(cache, envelope):
         return kept
-    federation = LocalFederation([seat.load()], seat.device, precision=seat.precision)
-    (silo,) = federation.silos
-    silo.index, silo.secret, silo.add_noise = envelope.seat, _secret(seat, envelope), add_noise
-    if seat.budget:
-        silo.spend, silo.discreet = partial(seat.budget.spend, envelope.run), True
+    silo = _seated(seat, envelope, add_noise)
+    federation = LocalFederation([silo], silo.device, precision=seat.precision)
     if envelope.network and question != "describe":  # whether its data fits is for the server to say
         federation.use(_network(json.loads(envelope.network), seat))
     if "moments" in about(question).rests_on:
@@ -188,6 +186,15 @@ def respond(seat: Seat, envelope: Envelope, message: Message, add_noise: AddNois
         seat.say(OTHER_DATA)
     notes = {FORGOT: True} if forgot else {CHANGED: True} if changed else {}
     return answer | notes
+
+
+def _seated(seat: Seat, envelope: Envelope, add_noise: AddNoise) -> SeatedSilo:
+    """The silo at the place that the server gives it; one with a budget counts what it tells, and is discreet."""
+    silo, device, secret = seat.load(), pick_device(seat.device), _secret(seat, envelope)
+    if not seat.budget:
+        return SeatedSilo(silo, envelope.seat, device, secret=secret, add_noise=add_noise)
+    spend = partial(seat.budget.spend, envelope.run)
+    return SeatedSilo(silo, envelope.seat, device, secret=secret, add_noise=add_noise, spend=spend, discreet=True)
 
 
 def _network(record: dict[str, Any], seat: Seat) -> NetworkSpec:
@@ -219,7 +226,7 @@ def _kept_answer(cache: RunCache, envelope: Envelope) -> Message:
     return {}
 
 
-def _take_features(silo: Silo, cache: RunCache, envelope: Envelope) -> None:
+def _take_features(silo: SeatedSilo, cache: RunCache, envelope: Envelope) -> None:
     tensors, which = cache.features()
     raw = which.get("features", "") == ""
     if which.get("recipe") != envelope.recipe or (raw and envelope.question != "normalise"):
@@ -234,12 +241,12 @@ def _take_features(silo: Silo, cache: RunCache, envelope: Envelope) -> None:
     silo.take_features(tensors)
 
 
-def _answers(silo: Silo) -> str:
+def _answers(silo: SeatedSilo) -> str:
     """A name for what is to be learnt of the silo's samples, in their order."""
     return digest({"y": silo.y, "held_y": silo.held_y})
 
 
-def _take_frozen(silo: Silo, cache: RunCache, message: Message) -> None:
+def _take_frozen(silo: SeatedSilo, cache: RunCache, message: Message) -> None:
     """Bring back the weights that are not trained, if they are those that the question names."""
     told = cache.frozen() | {"trainable": message["trainable"]}
     if digest(told) != message["frozen"]:
@@ -247,7 +254,7 @@ def _take_frozen(silo: Silo, cache: RunCache, message: Message) -> None:
     silo.freeze({name: v.to(silo.device) if isinstance(v, Tensor) else v for name, v in told.items()})
 
 
-def _take_memory(silo: Silo, cache: RunCache, envelope: Envelope, message: Message) -> bool:
+def _take_memory(silo: SeatedSilo, cache: RunCache, envelope: Envelope, message: Message) -> bool:
     """Bring back what the silo remembered after the round before; whether all is there that should be."""
     stage = about(envelope.question).memory
     memory = cache.memory(envelope.last).get(stage, {})
@@ -255,7 +262,7 @@ def _take_memory(silo: Silo, cache: RunCache, envelope: Envelope, message: Messa
     return bool(memory) or envelope.last < 0 or message["correction"] not in REMEMBERING
 
 
-def _keep(silo: Silo, cache: RunCache, envelope: Envelope, message: Message, answer: Message) -> None:
+def _keep(silo: SeatedSilo, cache: RunCache, envelope: Envelope, message: Message, answer: Message) -> None:
     question = envelope.question
     if question == "freeze":
         cache.keep_frozen({name: value for name, value in message.items() if isinstance(value, Tensor)})

@@ -17,9 +17,9 @@ from fedtct.federation.sizes import sent_bytes
 from fedtct.federation.wire import SILO, VERSION, Envelope, fits_fp16, network_text, pack, seal
 from fedtct.least_squares import RidgePath, Sums
 from fedtct.models import NetworkSpec
-from fedtct.questions import QUESTIONS
+from fedtct.questions import QUESTIONS, Message
 from fedtct.runs.config import RunConfig
-from fedtct.silo import Message, Silo
+from fedtct.silo import Silo, SiloData
 from fedtct.stage2 import Ridge
 from fedtct.tangent import Normaliser
 from fedtct.tct import TCT
@@ -62,11 +62,10 @@ def messages(config: RunConfig, x: Any, y: Any, num_classes: int | None, *, fp16
     return [line._replace(times=times.get(line.question, 1)) for line in recorder.lines]
 
 
-def _silo(x: Any, y: Any) -> Silo:
+def _silo(x: Any, y: Any) -> SiloData:
     """A silo that judges by what it learns from: of so few samples a class might be among those held out alone."""
     silo = Silo(x, y)
-    silo.held_x, silo.held_y = silo.x, silo.y
-    return silo
+    return SiloData(silo.name, silo.x, silo.y, silo.x, silo.y)
 
 
 def made_up(shape: tuple[int, ...], num_classes: int) -> tuple[Tensor, Tensor]:
@@ -105,7 +104,7 @@ class _Unsolved(Ridge):
 class _Recorder(LocalFederation):
     """Keeps every message."""
 
-    def __init__(self, silos: list[Silo], fp16: bool) -> None:
+    def __init__(self, silos: list[SiloData], fp16: bool) -> None:
         super().__init__(silos, "cpu")
         self.fp16, self.network = fp16, ""
         self.lines: list[Disclosure] = []

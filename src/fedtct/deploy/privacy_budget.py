@@ -19,8 +19,8 @@ from fedtct.federation.wire import FORGET
 from fedtct.files import read_json, write_json
 from fedtct.models import NetworkSpec
 from fedtct.privacy import epsilon_of, is_noised, mu_of
+from fedtct.questions import Message
 from fedtct.runs.lock import hold, release
-from fedtct.silo import Message
 from fedtct.tasks import NUMBERED
 
 SPENT = "privacy-spent.json"

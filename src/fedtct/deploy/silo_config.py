@@ -123,7 +123,7 @@ class SiloConfig:
             with quantities(self.task == "regression"):
                 silo = Silo(x, y, holdout=self.holdout, name=self.name)
             if self.epsilon:
-                check_private(told := silo.describe({"private": True}))
+                check_private(told := silo.describe(private=True))
                 _refuse_tokens(told["kind"])
             return silo
         except FedtctError:

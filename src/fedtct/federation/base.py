@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fedtct.errors import FedtctError
 from fedtct.models import NetworkSpec
-from fedtct.silo import Message
+from fedtct.questions import Message
 from fedtct.tasks import Score
 
 

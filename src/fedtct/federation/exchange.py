@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from fedtct.errors import FedtctError, one_line
-from fedtct.silo import Message
+from fedtct.questions import Message
 
 MOST_SAID = 1000  # letters of what a silo says went wrong
 

@@ -16,9 +16,8 @@ from fedtct.federation.roster import Roster
 from fedtct.federation.standing import Standing, as_tensors, under
 from fedtct.federation.wire import FORGET, Envelope, fits_fp16, network_text
 from fedtct.models import NetworkSpec
-from fedtct.questions import about
+from fedtct.questions import Message, about
 from fedtct.seeds import digest
-from fedtct.silo import Message
 
 PAUSE_SECONDS = 3.0
 

@@ -17,8 +17,9 @@ from fedtct.data.tables import is_table
 from fedtct.errors import FedtctError, first_line, listing
 from fedtct.federation.base import Cost, Federation, Replies
 from fedtct.models import NetworkSpec
-from fedtct.questions import about
-from fedtct.silo import Message, Silo
+from fedtct.questions import Message, about
+from fedtct.seated_silo import SeatedSilo
+from fedtct.silo import Silo, SiloData, pool
 from fedtct.training.graphs import GraphTrainer
 
 BF16_FROM = (8, 0)  # of a GPU's capabilities: earlier ones work bf16 out step by step, slower than float32
@@ -43,11 +44,11 @@ class LocalFederation(Federation):
         if len({id(silo) for silo in given}) < len(given):
             raise FedtctError("one Silo is given twice, and its samples would count twice: make a Silo for each place")
         self.device = pick_device(device)
+        self.silos = [seat(silo, index, self.device) for index, silo in enumerate(given)]
         self._asked_precision = precision
-        rows = precision == "auto" and any(silo.holds_rows() for silo in given)
+        rows = precision == "auto" and any(silo.given.holds_rows() for silo in self.silos)
         self.precision = pick_precision("fp32" if rows else precision, self.device)
         self.trainer: GraphTrainer | None = None
-        self.silos = [silo.seated(index, self.device) for index, silo in enumerate(given)]
 
     def __len__(self) -> int:
         return len(self.silos)
@@ -125,7 +126,7 @@ class LocalFederation(Federation):
 
     def pooled(self) -> "LocalFederation":
         """All data in one place: no federation any more, but the bound that federations are held against."""
-        pooled = _Pooled([Silo.pool(self.silos)], self.device, precision=self._asked_precision)
+        pooled = _Pooled([pool([silo.given for silo in self.silos])], self.device, precision=self._asked_precision)
         pooled.on_reply = self.on_reply
         return pooled
 
@@ -152,9 +153,9 @@ def size(message: Message) -> int:
     return total
 
 
-def as_silo(given: Any, index: int) -> Silo:
+def as_silo(given: Any, index: int) -> SiloData | SeatedSilo:
     """A silo, or one made of what is given."""
-    if isinstance(given, Silo):
+    if isinstance(given, SiloData | SeatedSilo):
         return given
     name = f"silo {index}"
     if isinstance(given, Dataset):
@@ -162,6 +163,11 @@ def as_silo(given: Any, index: int) -> Silo:
     if isinstance(given, tuple | list) and len(given) == 2:
         return Silo(*given, name=name)
     raise FedtctError(f"{name} is {type(given).__name__}: a silo is a Silo, a pair (x, y) or a torch Dataset")
+
+
+def seat(silo: SiloData | SeatedSilo, index: int, device: torch.device) -> SeatedSilo:
+    """A silo at its place; one that came with a place keeps it."""
+    return silo if isinstance(silo, SeatedSilo) else SeatedSilo(silo, index, device)
 
 
 def pick_device(device: torch.device | str) -> torch.device:

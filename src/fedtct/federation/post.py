@@ -30,7 +30,7 @@ from fedtct.federation.wire import (
     unpack,
 )
 from fedtct.models import NetworkSpec
-from fedtct.silo import Message
+from fedtct.questions import Message
 from fedtct.tangent import feature_count
 
 POLL_SECONDS = 0.3

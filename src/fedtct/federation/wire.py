@@ -13,8 +13,7 @@ from torch import Tensor
 
 from fedtct.errors import FedtctError
 from fedtct.models import NetworkSpec
-from fedtct.questions import about
-from fedtct.silo import Message
+from fedtct.questions import Message, about
 
 ARRAYS, CONFIG, OWN = "arrays", "config", "fedtct."
 SILO, ERROR, UNPREPARED = OWN + "silo", OWN + "error", OWN + "unprepared"

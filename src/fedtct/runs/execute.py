@@ -131,7 +131,7 @@ def own_job(config: RunConfig, watcher: Watcher) -> Job:
         with quantities(config.task == "regression"):
             silos.append(Silo(*_read(path, how, _state(path)), holdout=config.holdout, name=name))
         watcher.count("reading silos", len(silos), len(paths))
-    agreed = agree([silo.describe({}) for silo in silos], None, names=[silo.name for silo in silos])
+    agreed = agree([silo.describe() for silo in silos], None, names=[silo.name for silo in silos])
     test = _read_test(config, agreed.inputs.table) if config.test else None
     warn_of_memory(config, agreed.inputs.shape, agreed.outputs, sum(map(len, silos)) + (len(test[1]) if test else 0))
     if isinstance(agreed.task, Regression):

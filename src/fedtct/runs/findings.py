@@ -24,7 +24,7 @@ from fedtct.runs.folder import FINDINGS, RunFolder
 from fedtct.runs.forms import ALONE, CLASSES, SILOS, SPLIT, read_finding
 from fedtct.runs.plan import PLAN
 from fedtct.runs.settings import settings_of
-from fedtct.silo import Silo
+from fedtct.silo import pool
 from fedtct.stage1 import Stage1
 from fedtct.tasks import Regression, predicted
 
@@ -72,7 +72,7 @@ def holdings(job: Job, spec: NetworkSpec) -> Finding:
 
 def class_counts(job: Job, spec: NetworkSpec) -> Tensor:
     """Samples of each class (a column) in each silo (a row)."""
-    labels = [[encode(spec, silo.given(part)) for part in ("y", "held_y")] for silo in job.silos]
+    labels = [[encode(spec, y) for y in (silo.y, silo.held_y)] for silo in job.silos]
     return torch.stack([torch.cat(parts).bincount(minlength=spec.num_classes) for parts in labels])
 
 
@@ -103,16 +103,16 @@ class Judge:
             return cls(job, spec, *job.data.test, held=len(holding) == len(job.silos))
         if not holding:
             return None
-        pool = Silo.pool(holding)
-        return cls(job, spec, *(job.data.test or (pool.held_x, pool.held_y)), held=True)
+        everybody = pool(holding)
+        x, y = job.data.test or (everybody.held_x, everybody.held_y)
+        return cls(job, spec, x, y, held=True)
 
     def rate(self, model: Classifier, silos: Iterable[int]) -> Finding:
         """A model's accuracy, or R², on samples such as each of these silos has (none: unknown), and everybody's."""
         own: list[float | None]
         if self.held:
             chosen = [self.job.silos[k] for k in silos]
-            given = [(silo.given("held_x"), silo.given("held_y")) for silo in chosen]
-            own = [model.score(x, y) if len(y) else None for x, y in given]
+            own = [model.score(silo.held_x, silo.held_y) if len(silo.held_y) else None for silo in chosen]
             everybody = model.score(self.x, self.y)
         else:
             found, counts = confusion_matrix(model, self.x, self.y).double(), class_counts(self.job, self.spec)

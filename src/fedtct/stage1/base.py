@@ -17,10 +17,10 @@ from fedtct.federation import Cost, Federation, Replies
 from fedtct.history import Journal, State
 from fedtct.models import Model, Weights
 from fedtct.models.trial import try_training
+from fedtct.questions import Message
 from fedtct.rounds import Stage
 from fedtct.seeds import digest
 from fedtct.session import Labelled, Session, Silos, check_batches
-from fedtct.silo import Message
 from fedtct.tasks import Score
 from fedtct.training import Frozen, LocalPlan, apart, evaluate
 

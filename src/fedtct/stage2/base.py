@@ -17,9 +17,9 @@ from fedtct.federation import Federation, Replies
 from fedtct.history import Checkpoint, Row, State
 from fedtct.least_squares import times
 from fedtct.precision import full_precision
+from fedtct.questions import Message
 from fedtct.rounds import Stage
 from fedtct.session import Session
-from fedtct.silo import Message
 from fedtct.stage2.inspection import inspect_steps
 from fedtct.tangent import Moments, Normaliser, Recipe, normalised, tangent_map
 from fedtct.tasks import Score

@@ -21,8 +21,8 @@ from fedtct.least_squares.closed_form import Decomposition, DualRegression
 from fedtct.least_squares.products import transposed_times
 from fedtct.memory import free_bytes
 from fedtct.precision import full_precision
+from fedtct.seated_silo import take_steps
 from fedtct.session import Session
-from fedtct.silo import take_steps
 from fedtct.stage2.base import Convexified, IterativeRegression, Stage2
 from fedtct.stage2.gradient_descent import GradientDescent
 from fedtct.training import Memory, ScaffoldCorrection

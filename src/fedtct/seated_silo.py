@@ -1,0 +1,329 @@
+"""A silo at its place in a federation: a method for each question, answered from its own data alone.
+
+What a reply contains is all that leaves the silo.
+"""
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedtct.data.samples import Inputs
+from fedtct.errors import FedtctError
+from fedtct.least_squares import LocalFeatures, LocalRegression, Sums, times
+from fedtct.models import Network, NetworkSpec, Weights
+from fedtct.models.trial import try_tokens
+from fedtct.precision import full_precision
+from fedtct.privacy import AddNoise, draw_key, is_noised, noisy_sums, noisy_update
+from fedtct.questions import QUESTIONS, Message
+from fedtct.seeds import derive
+from fedtct.silo import SiloData
+from fedtct.tangent import Normaliser, Recipe, TangentMap, tangent_map
+from fedtct.tasks import NUMBERED, Answers, Classification, Score
+from fedtct.training import (
+    Frozen,
+    LocalJob,
+    LocalPlan,
+    Memory,
+    ScaffoldCorrection,
+    correction_of,
+    evaluate,
+    local_update,
+)
+from fedtct.training.evaluation import batch_size
+
+FEATURE_BATCH = 500
+
+
+def _count_nothing(key: list[int], noise: float) -> None:
+    """In a simulation the server's account is all there is."""
+
+
+class SeatedSilo:
+    """A silo at a place of a federation, on a device; what it remembers and builds there is apart from the silo.
+
+    Noise is drawn with ``secret`` besides the question; where it is to protect, nobody else knows it. ``add_noise`` is
+    for what training sends, and ``spend`` is told of a release before it leaves: what its noise is drawn from, and how
+    much. One that is ``discreet`` takes labels beyond the network's classes as the last: a refusal would reveal them.
+    """
+
+    spec: NetworkSpec  # this and all below is there once a network is used
+    network: Network
+    x: Tensor
+    y: Tensor
+    held_x: Tensor
+    held_y: Tensor
+
+    def __init__(
+        self,
+        silo: SiloData,
+        index: int,
+        device: torch.device,
+        *,
+        secret: str = "",
+        add_noise: AddNoise = noisy_update,
+        spend: Callable[[list[int], float], None] = _count_nothing,
+        discreet: bool = False,
+    ) -> None:
+        self.given, self.index, self.device = silo.at(index, device), index, device
+        self.name = self.given.name
+        self.secret, self.add_noise, self.spend, self.discreet = secret, add_noise, spend, discreet
+        self.memory: dict[str, Memory] = {}
+        self._features: LocalFeatures | None = None
+        self._frozen = Frozen()
+
+    def __len__(self) -> int:
+        """How many samples it trains on."""
+        return len(self.given)
+
+    def use(self, spec: NetworkSpec, network: Network) -> None:
+        """Work with this network from now on, on data as it takes it; silos in one process may share it."""
+        self.spec, self.network, given = spec, network, self.given
+        self.x, self.y = self._encoded(given.x, given.y)
+        self.held_x, self.held_y = self._encoded(given.held_x, given.held_y)
+        if spec.inputs.dtype == torch.int64:
+            try_tokens(spec, network, torch.cat([self.x, self.held_x]), self.name)
+        self.memory, self._features, self._frozen = {}, None, Frozen()
+
+    def _encoded(self, x: Inputs, y: Answers) -> tuple[Tensor, Tensor]:
+        x, y = self.spec.encode(x, self._known(y) if self.discreet else y, self.name)
+        return x.to(self.device), y.to(self.device)
+
+    def _known(self, labels: Answers) -> Tensor:
+        """Labels of which those beyond the network's classes are the last: refusing them would tell that there are."""
+        assert isinstance(labels, Tensor)  # who is discreet has refused networks for anything else
+        classes = self.spec.num_classes
+        known = labels.clamp(max=classes - 1)
+        if far := int((labels != known).sum()):
+            warnings.warn(
+                f"{self.name}: {far} labels are beyond the run's {classes} classes, and count as the last", stacklevel=2
+            )
+        return known
+
+    def answer(self, question: str, message: Message) -> Message:
+        """The reply to a question."""
+        if question not in QUESTIONS:
+            raise FedtctError(f"{self.name} was asked '{question}', which it does not know")
+        method: Callable[[Message], Message] = getattr(self, question)
+        return method(message)
+
+    # Where every question finds a process of its own, features are handed on; memory is a plain dict already.
+
+    def features(self) -> dict[str, Tensor]:
+        """The features as they are now, raw or normalised and decomposed."""
+        return self._built_features().tensors()
+
+    def take_features(self, tensors: dict[str, Tensor]) -> None:
+        """Go on with features that an earlier process left."""
+        self._features = LocalFeatures.from_tensors(tensors, self._targets())
+
+    # Before training
+
+    def describe(self, message: Message) -> Message:
+        """What a server must know before it can start: see ``SiloData.describe``."""
+        return self.given.describe(private=message.get("private", False))
+
+    # Stage 1
+
+    def freeze(self, message: Message) -> Message:
+        """Keep the weights that nobody trains: questions about the others need not bring them."""
+        self._frozen = Frozen.told(self.network, message)
+        return {}
+
+    def train(self, message: Message) -> Message:
+        """Local training from the server's weights."""
+        rating, job = self.begin_training(message)
+        return rating | self.end_training(message, job, local_update(self.network, job))
+
+    def begin_training(self, message: Message) -> tuple[Message, LocalJob]:
+        """Rate the server's weights if asked to, and lay out the work; an engine may do several silos' at once."""
+        m, frozen = message, self._frozen.meant_by(message, self.name)
+        rating = self.evaluate(m) if m["evaluate"] else {}
+        plan = LocalPlan.among(m)
+        correction, memory = correction_of(m), self.memory.setdefault("stage1", {})
+        start = _start(m)
+        term = correction.before(memory, start.parameters) if correction else None
+        seed = derive(m["seed"], "train", m["round"], self.index)
+        whole, spread = frozen.whole(start), frozen.spread(term)
+        return rating, LocalJob(self.index, self.x, self.y, whole, plan, seed, spread, self.spec.num_classes)
+
+    def end_training(self, message: Message, job: LocalJob, local: Weights) -> Message:
+        """Remember what the algorithm needs remembered, and reply."""
+        steps, start = job.plan.steps(len(self)), _start(message)
+        local = self._frozen.meant_by(message, self.name).part(local)
+        if correction := correction_of(message):
+            correction.after(self.memory["stage1"], start.parameters, local.parameters, steps)
+        if message["noise"]:
+            key = self._release("train", message, local._asdict())
+            local = self.add_noise(start, local, message["clip"], message["noise"], key)
+        return {"n": len(self), "steps": steps} | local._asdict()
+
+    def evaluate(self, message: Message) -> Message:
+        """How good these weights are here."""
+        network, score = self._network_at(message), self.spec.task.score
+        train, held = (evaluate(network, *part, score) for part in ((self.x, self.y), (self.held_x, self.held_y)))
+        return _score_reply(train, held) | {"n": len(self)}
+
+    # Convexify and stage 2
+
+    def moments(self, message: Message) -> Message:
+        """Build the tangent features and give their count, mean and squared deviations."""
+        self._features = LocalFeatures.build(self._tangent_map(message), self.x, self.held_x)
+        return self._features.moments()._asdict()
+
+    @full_precision()
+    def normalise(self, message: Message) -> Message:
+        """Normalise the features and prepare the regression for steps; tells how large one may be."""
+        features, many_steps = self._built_features(), message["many_steps"]
+        features.normalise(Normaliser.among(message), self._targets(), many_steps=many_steps)
+        return {"n": len(self), "largest_eigenvalue": self.regression().largest_eigenvalue}
+
+    @full_precision()
+    def regress(self, message: Message) -> Message:
+        """Local steps of linear regression from the server's W, or from where it says."""
+        m, regression, memory = message, self.regression(), self.memory.setdefault("stage2", {})
+        self._check_step_size(regression.largest_eigenvalue, m["lr"], m["steps"])
+        scaffold = ScaffoldCorrection(m["lr"], m["server_steps"]) if m["correction"] == "scaffold" else None
+        elsewhere = "start" in m
+        start, local = take_steps(regression, m["start" if elsewhere else "w"], m["lr"], m["steps"], scaffold, memory)
+        reply = {"n": len(self), "w": local}
+        if not m["evaluate"]:
+            return reply
+        scores = times(regression.z, m["w"]) if elsewhere else regression.scores(start)
+        return self._rating(m["w"], scores) | reply
+
+    def _check_step_size(self, largest_eigenvalue: float, lr: float, steps: int) -> None:
+        """The server chose a step that is safe for the silos it knew; one that comes later may be another case."""
+        if steps > 1 and lr * largest_eigenvalue >= 2:
+            raise FedtctError(
+                f"{self.name}: steps of {lr:.3g} diverge here, from {2 / largest_eigenvalue:.3g} on: "
+                "it was not there when the step size was chosen; set a smaller stage2_lr"
+            )
+
+    @full_precision()
+    def rate(self, message: Message) -> Message:
+        """How good this W is on the features here."""
+        w = message["w"]
+        return self._rating(w, times(self.regression().z, w)) | {"n": len(self)}
+
+    @full_precision()
+    def assess(self, message: Message) -> Message:
+        """How good linear models on the features are here, without keeping the features; ``w`` is (k, p + 1, C)."""
+        normaliser, w = Normaliser.among(message), message["w"]
+        tangents = self._tangent_map(message)
+
+        def score(x: Tensor, y: Tensor) -> list[Score]:
+            parts: list[list[Score]] = []
+            for xs, ys in zip(x.split(FEATURE_BATCH), y.split(FEATURE_BATCH), strict=True):
+                z = normaliser(tangents(xs))
+                parts.append([self.spec.task.squared_score(z @ weights.to(z), ys) for weights in w])
+            return [Score.total(column) for column in zip(*parts, strict=True)] or [Score()] * len(w)
+
+        train = score(self.x, self.y) if message["train"] else [Score()] * len(w)
+        replies = [_score_reply(t, h) for t, h in zip(train, score(self.held_x, self.held_y), strict=True)]
+        # As exact as numbers of their own would be: of sums R² is a small difference.
+        return {key: torch.from_numpy(np.array([r[key] for r in replies])) for key in replies[0]} | {"n": len(self)}
+
+    def sums(self, message: Message) -> Message:
+        """The sums that determine ridge regression exactly; the features are never stored."""
+        tangents = self._tangent_map(message)
+        batches = zip(self.x.split(FEATURE_BATCH), self.y.split(FEATURE_BATCH), strict=True)
+        sums = Sums.of((tangents(xs), self._targets(ys)) for xs, ys in batches)
+        if message["noise"]:
+            if self.spec.task != NUMBERED or self.spec.num_classes < 2:
+                raise FedtctError("sums are differentially private of classes from 0 alone: nothing bounds numbers")
+            sums = noisy_sums(sums, message["noise"], self._release("sums", message, sums._asdict()))
+        return {"n": len(self), "s": sums.pack(), "t": sums.t, "yy": sums.yy}
+
+    def _release(self, question: str, message: Message, reply: Message) -> list[int]:
+        """What the noise on a reply is drawn from, once it is told that it will leave."""
+        if not is_noised(message):
+            raise FedtctError("noise and clip must be plain numbers, neither huge nor tiny")
+        key = draw_key(self.secret, question, self.index, message, {"x": self.x, "y": self.y}, reply)
+        self.spend(key, message["noise"])
+        return key
+
+    @torch.no_grad()
+    def calibrate(self, message: Message) -> Message:
+        """The log-loss of a model on the held-out samples here, at several temperatures."""
+        task, temperatures = self.spec.task, message["temperatures"]
+        assert isinstance(task, Classification)
+        predict = self._linear_model(message) if "w" in message else self._network_at(message)
+        losses, judged = torch.zeros_like(temperatures), 0
+        if not len(self.held_y):  # split() would give one empty batch, which not every model takes
+            return {"n": 0, "losses": losses}
+        size = batch_size(self.held_x)
+        for xs, ys in zip(self.held_x.split(size), self.held_y.split(size), strict=True):
+            more, count = task.losses(predict(xs), ys, temperatures)
+            losses, judged = losses + more, judged + count
+        return {"n": judged, "losses": losses}
+
+    def regression(self) -> LocalRegression:
+        """The linear problem as it was prepared. No question asks for it: it is for looking on in simulations."""
+        regression = self._built_features().regression
+        if regression is None:
+            raise FedtctError(f"{self.name} has raw features: it must be asked to 'normalise' them first")
+        return regression
+
+    def _built_features(self) -> LocalFeatures:
+        if self._features is None:
+            raise FedtctError(f"{self.name} has no features yet: it must be asked for 'moments' first")
+        return self._features
+
+    def _rating(self, w: Tensor, scores: Tensor) -> Message:
+        """How good W is here, whose scores of the training samples are known."""
+        held, rate = self._built_features().held, self.spec.task.squared_score
+        return _score_reply(rate(scores, self.y), rate(times(held, w), self.held_y) if len(held) else Score())
+
+    def _targets(self, y: Tensor | None = None) -> Tensor:
+        """What a regression is to give for these answers, or for all."""
+        return self.spec.task.targets(self.y if y is None else y, self.spec.num_classes)
+
+    def _network_at(self, message: Message) -> Network:
+        brought = Weights(message["parameters"], message["buffers"])
+        self.network.load(self._frozen.meant_by(message, self.name).whole(brought))
+        self.network.module.eval()
+        return self.network
+
+    def _linear_model(self, message: Message) -> Callable[[Tensor], Tensor]:
+        tangents, normaliser = self._tangent_map(message), Normaliser.among(message)
+        return lambda x: normaliser.scores(tangents(x), message["w"])
+
+    def _tangent_map(self, message: Message) -> TangentMap:
+        recipe = Recipe(**{field: message[field] for field in Recipe._fields})
+        return tangent_map(self.spec, recipe, self.network.device)
+
+
+def take_steps(
+    regression: LocalRegression,
+    w: Tensor,
+    lr: float | Tensor,
+    steps: int | Tensor,
+    scaffold: ScaffoldCorrection | None,
+    memory: Memory,
+) -> tuple[Tensor, Tensor]:
+    """A silo's part of a round of stage 2: the point that W is, and W after the steps.
+
+    Where many (lr, steps) go side by side, they are rows: each column of W has its own.
+    """
+    start = regression.point(w)
+    for name, point in memory.items():
+        if len(point) != len(start):  # W's part alone, or a point of another form: there was more memory then, or less
+            memory[name] = regression.point(point[: regression.p])
+    term = scaffold.before(memory, start) if scaffold else None
+    local, gradient = regression.advance(start, term, lr, steps)
+    if scaffold:
+        scaffold.remember(memory, start, gradient)
+    return start, local
+
+
+def _start(message: Message) -> Weights:
+    """Where training begins: at the weights that are rated, unless the question says where."""
+    return Weights(message["start" if "start" in message else "parameters"], message["buffers"])
+
+
+def _score_reply(train: Score, held: Score) -> Message:
+    numbers = {f"{which}{key}": v for which, s in (("", train), ("held_", held)) for key, v in s._asdict().items()}
+    return {key: v for key, v in numbers.items() if v or not key.endswith(("shift", "spread"))}
