@@ -49,7 +49,8 @@ class SeatedSilo:
     much. One that is ``discreet`` takes labels beyond the network's classes as the last: a refusal would reveal them.
     """
 
-    spec: NetworkSpec  # this and all below is there once a network is used
+    # The network in use, and the data as it takes it: there are none before ``use``.
+    spec: NetworkSpec
     network: Network
     x: Tensor
     y: Tensor

@@ -16,6 +16,7 @@ from fedtct.agreement import describe
 from fedtct.data.samples import Inputs, as_samples, from_dataset, join, take, warn_of_scales
 from fedtct.data.tables import is_table
 from fedtct.errors import FedtctError, plain
+from fedtct.questions import Message
 from fedtct.seeds import generator
 from fedtct.tasks import Answers
 
@@ -84,12 +85,12 @@ class Silo(SiloData):
             raise FedtctError(f"{name}: y is missing: give labels, names or numbers, or a torch Dataset of pairs")
         x, y = from_dataset(x, name) if y is None else as_samples(x, y, name)
         warn_of_scales(x)
-        kept, held = _rows(len(y), holdout, name)
+        kept, held = _hold_out(len(y), holdout, name)
         kept_x, kept_y = (take(x, kept), take(y, kept)) if len(held) else (x, y)
         super().__init__(name, kept_x, kept_y, take(x, held), take(y, held))
 
 
-def _rows(samples: int, holdout: float, whose: str) -> tuple[Tensor, Tensor]:
+def _hold_out(samples: int, holdout: float, whose: str) -> tuple[Tensor, Tensor]:
     """Which rows are trained on, and which are held out: the same whenever a silo is made."""
     holdout = plain(holdout)
     if not isinstance(holdout, int | float) or not 0 <= holdout < 1:

@@ -5,6 +5,8 @@ import gc
 import weakref
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from core_helpers import skewed_silos, tct
@@ -21,6 +23,7 @@ from fedtct import (
     Ridge,
     Scaffold,
     ScaffoldRegression,
+    Silo,
 )
 from fedtct.federation.local import size
 from fedtct.seeds import digest
@@ -99,6 +102,26 @@ def test_another_federation_of_the_same_silos_changes_nothing_for_the_first():
     first = LocalFederation(silos)
     method.fit(LocalFederation(silos[::-1]))
     assert torch.equal(method.fit(first).model._tensors()["w"], alone)
+
+
+TABLE = pd.DataFrame({"age": [40.0, None, 60.0, 50.0] * 5, "town": ["a", "b", "b", None] * 5})
+X = torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+
+
+def content(silo):
+    return silo.name, *((type(part), repr(np.asarray(part).tolist())) for part in silo.parts())
+
+
+@pytest.mark.parametrize(
+    "given",
+    [(TABLE, ["ill", "well"] * 10), (X, X.sum(1).double()), (X, torch.arange(20) % 3)],
+    ids=["table and names", "numbers", "labels"],
+)
+def test_a_fit_leaves_its_silos_as_they_were_given(given):
+    silos, untouched = ([Silo(*given, holdout=0.2) for _ in range(2)] for _ in range(2))
+    for method in (FedAvg("linear", rounds=1), Centralized("linear", rounds=1), tct("mlp", Ridge(d=10))):
+        method.fit(silos)
+    assert list(map(content, silos)) == list(map(content, untouched))
 
 
 def test_features_go_with_their_federation():
