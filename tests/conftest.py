@@ -7,6 +7,7 @@ import os
 
 if "FEDTCT_TEST_GPU" not in os.environ:  # which `make test-gpu` sets, for the tests that are for it
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ["TRITON_INTERPRET"] = "1"  # a GPU's kernels are interpreted: it is read when they are imported
 
 import pytest
 import torch

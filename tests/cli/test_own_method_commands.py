@@ -89,7 +89,7 @@ def test_it_is_compared_reported_on_and_looked_at_where_it_cannot_be_imported(fo
     ("words", "told"),
     [
         ("--method mine_alone:Nobody", "there is no mine_alone:Nobody to import"),
-        ("--method mine_alone:nothing", "mine_alone:nothing is no method: it must be, or make, a fedtct.stage1.Stage1"),
+        ("--method mine_alone:nothing", "mine_alone:nothing is no method: it must be, or make, a fedtct.Stage1"),
         ("--method mine_alone:picky", "mine_alone:picky cannot be made of a model and the settings"),
         ("--method mine_alone:Same --epsilon 1", "leave it out with a method of yours"),
         ("--method mine_alone:Same --rounds 2,2", "mine_alone:Same has one stage"),

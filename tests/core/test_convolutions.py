@@ -1,7 +1,5 @@
 """The GPU's convolution, in Triton's interpreter: as exact as float32, forwards and backwards."""
 
-import os
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -12,8 +10,6 @@ from torch import nn
 from fedtct import tangent_features
 from fedtct.tangent import convolutions, layers
 from fedtct.tangent.convolutions import CHANNELS, Convolution, kernel_suits
-
-os.environ["TRITON_INTERPRET"] = "1"  # the GPU's kernel, interpreted: it is read when the kernel is imported
 
 FLOAT32 = 1e-6
 

@@ -1,7 +1,5 @@
 """Every kernel of the short dot products gives what the definition says, whatever lies around its output."""
 
-import os
-
 import pytest
 import torch
 from core_helpers import quick
@@ -9,8 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedtct.tangent.dots import Dots, Kernel, fast_kernel, plain_kernel
-
-os.environ["TRITON_INTERPRET"] = "1"  # the GPU's kernel, interpreted: it is read when the kernel is imported
 
 
 def triton_kernel() -> Kernel:

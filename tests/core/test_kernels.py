@@ -1,7 +1,5 @@
 """A GPU kernel is used where it is right, in Triton's interpreter as on a GPU, and only there."""
 
-import os
-
 import pytest
 import torch
 
@@ -9,7 +7,6 @@ from fedtct import kernels
 from fedtct.least_squares import products
 from fedtct.tangent import convolutions
 
-os.environ["TRITON_INTERPRET"] = "1"  # the GPU's kernels, interpreted: it is read when a kernel is imported
 HERE = torch.device("cpu")
 
 

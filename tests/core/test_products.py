@@ -1,7 +1,5 @@
 """Products with half-precision features are those of float32, whoever computes them."""
 
-import os
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,7 +8,6 @@ from hypothesis import strategies as st
 from fedtct.least_squares import products
 from fedtct.least_squares.products import inner, outer, times, transposed_times
 
-os.environ["TRITON_INTERPRET"] = "1"  # the GPU's kernel, interpreted: it is read when the kernel is imported
 SIZES = {"n": st.integers(1, 150), "p": st.integers(1, 300), "columns": st.sampled_from([1, 10, 20, 150])}
 few = settings(max_examples=8)
 

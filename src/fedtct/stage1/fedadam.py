@@ -17,7 +17,7 @@ class FedAdam(Stage1):
     """FedAvg's question with Adam on the server; momenta and τ as the authors recommend.
 
     ``server_lr``, ``beta1``, ``beta2`` and ``tau`` are Adam's; other settings are those of
-    :class:`~fedtct.stage1.Stage1`.
+    :class:`~fedtct.Stage1`.
     """
 
     takes_noise: ClassVar[bool] = True

@@ -13,7 +13,7 @@ class FedAvg(Stage1):
     """Every silo trains from the server's weights; the server averages, weighted by samples.
 
     BatchNorm's running statistics are averaged with the weights. Settings are those of
-    :class:`~fedtct.stage1.Stage1`.
+    :class:`~fedtct.Stage1`.
 
     >>> import torch
     >>> import fedtct

@@ -20,7 +20,7 @@ class FedDyn(Stage1):
 
     The model is the average w̄ of silos' weights, as in the authors' own code. The point that silos go on from,
     w_server = w̄ − h/α, lies beyond it: if all of them answer, by as much as w̄ moved.
-    ``alpha`` is α; other settings are those of :class:`~fedtct.stage1.Stage1`.
+    ``alpha`` is α; other settings are those of :class:`~fedtct.Stage1`.
     """
 
     alpha: float = 0.01
