@@ -21,6 +21,7 @@ from fedtct.models import MODELS
 SAMPLES = {"linear": 25_600, "mlp": 12_800, "simple-cnn": 2_560, "resnet18-bn": 256, "resnet18-gn": 256}
 P = 100_000
 STAGE2 = {"silos": 10, "samples": 1_000, "p": 20_000}
+READY = {"silos": 2, "samples": 5_000, "p": 20_000}
 ROUNDS, STEPS = 100, 500
 CELLS = 16
 
@@ -123,6 +124,28 @@ def stage2_row(machine: Machine) -> Row:
     )
 
 
+def ready_row(machine: Machine) -> Row:
+    """What silos do before rounds of one step, beside what they do before rounds of many."""
+    ways = {"decomposed": True, "ours": False}
+    found = side_by_side(
+        {name: Way(ours.ready, READY | {"many_steps": many}) for name, many in ways.items()}, turns=2, warm_up=0
+    )
+    samples = READY["silos"] * READY["samples"]
+    z_bytes = 4 * samples * (READY["p"] + 1)
+    return Row(
+        part="stage 2",
+        what=f"ready for conjugate gradients, {READY['silos']} silos of {READY['samples']:,}, p = {READY['p']:,}",
+        unit="s",
+        ours=found["ours"].seconds,
+        plain=found["decomposed"].seconds,
+        plain_is="ready for SCAFFOLD, ours too: Gram matrices are decomposed",
+        floor=machine.seconds(size=2 * z_bytes),
+        bound=f"bytes: two passes over {z_bytes / 1e9:.1f} GB of features, for a single product with ZZᵀ",
+        peak_bytes=found["ours"].peak_bytes,
+        detail=turns(found),
+    )
+
+
 def grid_row(machine: Machine) -> Row:
     """Sixteen cells of (η, M) against one."""
     work = STAGE2 | {"rounds": ROUNDS}
@@ -186,7 +209,14 @@ def turns(found: dict[str, Timing]) -> dict[str, list[float]]:
 def main() -> None:
     """Measure everything and write results/bench-cpu.json."""
     console, rows = Console(), []
-    configuration = {"shapes": SHAPES, "samples": SAMPLES, "p": P, "stage2": STAGE2, "best_of": "turns in detail"}
+    configuration = {
+        "shapes": SHAPES,
+        "samples": SAMPLES,
+        "p": P,
+        "stage2": STAGE2,
+        "ready": READY,
+        "best_of": "turns in detail",
+    }
     with console.status("the machine itself") as status:
         machine = Machine.measure()
         parts = [("start-up", startup_rows), ("accuracy", accuracy_rows)]
@@ -194,6 +224,7 @@ def main() -> None:
         models = ("simple-cnn", "resnet18-bn")
         parts += [(f"features: {model}", lambda model=model: feature_rows(model, machine)) for model in models]
         parts += [("stage 2", lambda: [stage2_row(machine)]), ("the grid", lambda: [grid_row(machine)])]
+        parts += [("getting ready", lambda: [ready_row(machine)])]
         start = time.perf_counter()
         for number, (name, measure) in enumerate(parts, start=1):
             done = f"{number} of {len(parts)}, {time.perf_counter() - start:.0f} s so far"

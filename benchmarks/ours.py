@@ -1,5 +1,6 @@
 """The same work as ``plain``, the way fedtct does it: through the questions that silos answer."""
 
+from collections.abc import Callable
 from itertools import product
 
 import torch
@@ -78,17 +79,39 @@ class Stage2Problem:
         self.session.journal = Journal()
         return convexify(self.session, self.recipe, many_steps=many_steps)
 
+    def taking_up(self, *, many_steps: bool) -> Callable[[], None]:
+        """Has silos take up features that they have built, as often as it is called."""
+        kept = [silo.features()["z"][:, :-1] for silo in self.federation.silos]
+        question = Normaliser.identity(kept[0].shape[1])._asdict() | {"many_steps": many_steps}
+
+        def take_up() -> None:
+            for silo, z in zip(self.federation.silos, kept, strict=True):
+                silo.take_features({"z": z, "held": z[:0]})
+            self.federation.ask("normalise", question)
+
+        return take_up
+
+
+def ready(silos: int, samples: int, p: int, *, many_steps: bool) -> Work:
+    """Silos make ready for rounds of many steps, by a decomposition, or for rounds of one."""
+    problem = Stage2Problem(silos, samples, p)
+    problem.prepare(many_steps=False)
+    take_up = problem.taking_up(many_steps=many_steps)
+
+    def work() -> float:
+        take_up()
+        return 1
+
+    return work
+
 
 def stage2(silos: int, samples: int, p: int, rounds: int, steps: int) -> Work:
     """All rounds, the decomposition included; features are a row of their own."""
     problem = Stage2Problem(silos, samples, p)
-    prepared, session = problem.prepare(), problem.session
-    kept = [silo.features()["z"][:, :-1] for silo in problem.federation.silos]
+    prepared, session, take_up = problem.prepare(), problem.session, problem.taking_up(many_steps=True)
 
     def work() -> float:
-        for silo, z in zip(problem.federation.silos, kept, strict=True):
-            silo.take_features({"z": z, "held": z[:0]})
-        problem.federation.ask("normalise", Normaliser.identity(p)._asdict() | {"many_steps": True})
+        take_up()
         session.journal = Journal()
         ScaffoldRegression(rounds=rounds, steps=steps, lr="auto", evaluate_every=rounds).solve(session, prepared)
         return 1

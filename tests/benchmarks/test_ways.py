@@ -18,6 +18,8 @@ SIZES = {"silos": 2, "samples": 6, "p": 50}
         (ours.prediction, {"model": "simple-cnn", "samples": 2, "p": 50}),
         (plain.stage2, {"samples": 6, "p": 50, "steps": 3}),
         (ours.stage2, SIZES | {"rounds": 2, "steps": 3}),
+        (ours.ready, SIZES | {"many_steps": True}),
+        (ours.ready, SIZES | {"many_steps": False}),
         (ours.grid, SIZES | {"rounds": 2, "cells": 3}),
     ],
     ids=lambda value: f"{value.__module__}.{value.__name__}" if callable(value) else "",
