@@ -1,5 +1,6 @@
 """docs/performance.md from the results: python -m benchmarks.report. It holds no number that a file does not."""
 
+import statistics
 from pathlib import Path
 
 from benchmarks.rows import RESULTS, ROOT, Record, Row, memory, percent, quantity, target, times
@@ -12,12 +13,15 @@ FILES = {
     "bench-deployment.json": "Across machines, over Flower",
     "bench-h200.json": "On a GPU",
 }
+SPREAD = "; the standard deviation over its seeds"  # told without a unit in bench-cpu.json, and anew by over_seeds
 INTRODUCTION = """# How fast it is
 
-Every row was measured in one run with the straightforward way beside it, turn by turn, on a processor each in a
-process of its own. *Ratio* is how many times as fast ours is, *floor* the best that the machine could do for that work
-by its own measured speed, *of floor* how near ours comes. Memory is the most that our process held, its libraries
-included; on a GPU the device's. ✓ and ✗ say whether the target was met.
+*Plain* is a straightforward way of doing the same, measured in the same run, turn by turn, on a processor each in a
+process of its own. Rows with – there have nothing beside them. A plain value with ≈ was not measured whole: a few of
+its steps were timed and scaled up, as the note below the table says. *Ratio* is how many times as fast ours is. *Floor*
+is what the machine's own measured speed would allow at best for that work, *of floor* the share of that speed that ours
+reaches. Memory is the most that our process held, its libraries included; on a GPU the device's. ✓ and ✗ say whether
+the target was met.
 This page is written by `make performance` from `results/bench-*.json`.
 """
 
@@ -59,12 +63,12 @@ def table(rows: list[Row]) -> list[str]:
         "|---|--:|--:|--:|--:|---|--:|--:|--:|",
     ]
     for row in rows:
-        mark = {True: "✓", False: "✗", None: ""}[row.met]
+        mark, about = {True: "✓", False: "✗", None: ""}[row.met], "≈ " if "scaled" in row.plain_is else ""
         cells = [
             row.what,
-            quantity(row.plain, row.unit),
+            about + quantity(row.plain, row.unit),
             quantity(row.ours, row.unit),
-            times(row.ratio),
+            about + times(row.ratio),
             target(row),
             mark,
         ]
@@ -78,7 +82,8 @@ def remarks(rows: list[Row]) -> list[str]:
     said: dict[str, list[str]] = {}
     for row in rows:
         for text in (
-            f"Plain: {row.plain_is}." if row.plain_is else "",
+            f"Plain: {row.plain_is.split(SPREAD)[0]}." if row.plain_is else "",
+            over_seeds(row),
             f"Bound by {row.bound}." if row.bound else "",
             f"{row.note[0].upper()}{row.note[1:]}." if row.note else "",
             details(row),
@@ -87,6 +92,19 @@ def remarks(rows: list[Row]) -> list[str]:
                 said.setdefault(text, []).append(row.what)
     everything = len({row.what for row in rows})
     return ["", *(f"- {text}" + ("" if len(w) == everything else f" ({'; '.join(w)})") for text, w in said.items())]
+
+
+def over_seeds(row: Row) -> str:
+    """How far seeds are apart, where each was measured."""
+    plain, ours = (row.detail.get(way) for way in ("plain", "ours"))
+    if not isinstance(plain, list) or not isinstance(ours, list):
+        return ""
+    worst = plain.index(min(plain))
+    others = min(value for way in (plain, ours) for seed, value in enumerate(way) if seed != worst)
+    return (
+        f"One of {len(plain)} seeds has {plain[worst]:.2f} % plain and {ours[worst]:.2f} % ours, the others have "
+        f"{others:.2f} % or more; the standard deviation over plain's seeds is {statistics.stdev(plain):.2f} points."
+    )
 
 
 def details(row: Row) -> str:
