@@ -25,9 +25,9 @@ seed, commit, hardware and curve by round. Numbers are top-1 test accuracy in pe
 `full` is the paper's protocol: 10 silos, batch size 64, 5 local epochs, weight decay 1e-5, 200 rounds for baselines and
 100 + 100 for TCT. Scale `half` has half as many; FedAvg's are the 100 rounds that TCT starts from, where it was run.
 Every silo holds a tenth of its samples out; the learning rate is chosen from the paper's grid by the accuracy on them,
-after a fifth of the rounds (the mean of the last five of these, and so are accuracies on held-out samples below); where
-a rate is "given" there was no choice, and all samples are trained on, as in the paper. CIFAR images are cropped
-and flipped, Fashion-MNIST's are not.
+after a fifth of the rounds. Held-out accuracies are means over the last five of those rounds. Where a rate is "given"
+there was no choice, and all samples are trained on, as in the paper. CIFAR images are cropped and flipped,
+Fashion-MNIST's are not.
 On the GPU networks are trained and rated in bf16; tangent features and stage 2 are float32's. What is chosen is chosen
 on samples that silos hold out; a rate that is given may have been given after test accuracies were seen, and the
 findings say where. In figures TCT's stage 1 is grey.
