@@ -6,13 +6,20 @@ BIN := $(VENV)/bin
 .PHONY: demo test test-gpu docs bench bench-large bench-peers performance lint format clean chromium plotly
 
 # Compiled afterwards, on all cores, as pip takes one; some packages carry files for other Pythons, which do not compile.
-$(VENV)/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
+define install
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e $(1)
 	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $@
+endef
 
-demo: $(VENV)/.installed
+$(VENV)/.alone: pyproject.toml constraints.txt  # fedtct and what it needs
+	$(PYTHON) -m venv $(VENV)
+	$(call install,.)
+
+$(VENV)/.installed: $(VENV)/.alone  # and what it is tested, documented and deployed with
+	$(call install,'.[dev]')
+
+demo: $(VENV)/.alone
 	$(BIN)/fedtct demo
 
 # The CPU part of docs/performance.md, in less than 10 minutes on two quiet cores; the others are longer or download.
