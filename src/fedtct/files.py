@@ -83,8 +83,20 @@ def fingerprint(path: Path) -> str:
 
 
 def files_of(path: Path) -> list[Path]:
-    """A file, or all that is in a folder."""
-    return sorted(path.rglob("*")) if path.is_dir() else [path]
+    """A file, or all files of a folder and of its folders, those that are linked too, in order of their names."""
+    return sorted(_files_below(path)) if path.is_dir() else [path]
+
+
+def _files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    here = folder.resolve()
+    if here in above:  # a link led back: there would be no end
+        return
+    with suppress(PermissionError):  # as lost+found is nobody's
+        for path in folder.iterdir():
+            if path.is_dir():
+                yield from _files_below(path, (*above, here))
+            else:
+                yield path
 
 
 def strict(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """Images in folders: the first folder below a silo is the class, and what is not read is said."""
 
 import re
+from shutil import copytree
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from PIL import Image
 
 from fedtct import FedtctError, Silo
 from fedtct.data.sources import read_inputs, read_samples
+from fedtct.files import files_of, fingerprint
 
 
 def put(folder, *names):
@@ -21,6 +23,36 @@ def test_the_first_folder_is_the_class_whatever_lies_deeper(tmp_path):
     put(tmp_path, "ill/p0/x.png", "ill/p1/2024/x.png", "ill/y.png", "well/p0/x.png")
     x, y = read_samples(tmp_path)
     assert dict(zip(x[:, 0, 0, 0].tolist(), y.tolist(), strict=True)) == {0: "ill", 1: "ill", 2: "ill", 3: "well"}
+
+
+def test_a_folder_that_is_linked_is_as_one_that_is_there(tmp_path, recwarn):
+    put(tmp_path / "plain", "ill/x.png", "ill/p1/y.png", "well/z.png")
+    for name in ("linked", "disk"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "plain" / "ill").rename(tmp_path / "disk" / "0")
+    (tmp_path / "disk" / "0" / "p1").rename(tmp_path / "disk" / "1")
+    for folder in ("plain", "linked"):
+        (tmp_path / folder / "ill").symlink_to(tmp_path / "disk" / "0")
+    (tmp_path / "disk" / "0" / "p1").symlink_to(tmp_path / "disk" / "1")
+    (tmp_path / "linked" / "well").symlink_to(tmp_path / "plain" / "well")
+    copytree(tmp_path / "linked", tmp_path / "copy")
+    (x, y), (same, answers) = (read_samples(tmp_path / name) for name in ("copy", "linked"))
+    assert y.tolist() == answers.tolist() == ["ill", "ill", "well"]
+    assert np.array_equal(x, same)
+    assert fingerprint(tmp_path / "copy") == fingerprint(tmp_path / "linked")
+    assert not list(recwarn)
+
+
+def test_links_that_lead_back_or_nowhere_end(tmp_path):
+    put(tmp_path, "ill/x.png", "well/x.png")
+    alone = fingerprint(tmp_path)
+    (tmp_path / "ill" / "back").symlink_to(tmp_path)
+    (tmp_path / "itself").symlink_to(tmp_path / "itself")
+    (tmp_path / "unplugged").symlink_to(tmp_path / "nowhere")
+    with pytest.warns(UserWarning, match="2 files are no images and are left out, such as itself"):
+        assert read_samples(tmp_path)[1].tolist() == ["ill", "well"]
+    assert len(files_of(tmp_path)) == 4
+    assert fingerprint(tmp_path) == alone
 
 
 def test_images_that_are_predicted_may_lie_anywhere(tmp_path):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedtct.errors import FedtctError, listing
+from fedtct.files import files_of
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 LITTER = ("thumbs.db", "desktop.ini")  # that systems leave in folders
@@ -48,7 +49,7 @@ def _of_damaged(folder: Path, errors: Mapping[Path, Exception]) -> FedtctError:
 
 def _warn_of_others(folder: Path) -> None:
     """Say that files are left out: somebody may mean them as samples."""
-    others = [f for f in _visible(folder) if not _is_image(f) and f.name.lower() not in LITTER and f.is_file()]
+    others = [f for f in _visible(folder) if not _is_image(f) and f.name.lower() not in LITTER]
     if others:
         count = "1 file is no image and is" if len(others) == 1 else f"{len(others)} files are no images and are"
         example = others[0].relative_to(folder).as_posix()
@@ -79,8 +80,8 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def _visible(folder: Path) -> list[Path]:
-    """What is in a folder and in its folders, in order of names; not what is hidden, as copies and thumbnails are."""
-    found = sorted(folder.rglob("*")) if folder.is_dir() else []
+    """The files of a folder and of its folders, in order of names; not hidden ones, as copies and thumbnails are."""
+    found = files_of(folder) if folder.is_dir() else []
     return [path for path in found if not any(part[0] == "." for part in path.relative_to(folder).parts)]
 
 

@@ -180,7 +180,8 @@ def _read(path: Path, how: tuple[Any, ...], state: Any) -> tuple[Any, Any]:
 
 def _state(path: Path) -> tuple[Any, ...]:
     """What changes when somebody changes the files."""
-    return tuple((file.absolute(), (stat := file.stat()).st_mtime_ns, stat.st_size) for file in files_of(path))
+    there = [file for file in files_of(path) if file.exists()]  # others are links to nothing
+    return tuple((file.absolute(), (stat := file.stat()).st_mtime_ns, stat.st_size) for file in there)
 
 
 @lru_cache(maxsize=1)  # a comparison runs many configurations on one dataset
