@@ -12,6 +12,7 @@ from sklearn.metrics import r2_score
 
 import fedtct
 from fedtct import FedAvg, FedtctError, Ridge, Silo
+from fedtct.data.texts import spelt_alike
 
 METHOD = FedAvg("linear", rounds=1)
 draws = np.random.default_rng(5)
@@ -106,6 +107,17 @@ def test_categories_that_differ_by_capitals_are_warned_of():
     table = pd.DataFrame({"sex": np.where(X[:, 1] > 0, "m", "f"), "z": X[:, 0]})
     with pytest.warns(UserWarning, match="column 'sex': 'F' and 'f', 'M' and 'm' count as different categories"):
         fitted(Silo(table, Y), Silo(table.assign(sex=table.sex.str.upper()), Y))
+
+
+def test_whole_numbers_that_differ_by_zeros_in_front_are_warned_of():
+    table, y = pd.DataFrame({"ward": np.where(X[:, 1] > 0, "1", "20"), "z": X[:, 0]}), np.where(Y, "1", "2")
+    padded = table.assign(ward="0" + table.ward)
+    with pytest.warns(UserWarning, match="column 'ward': '01' and '1', '020' and '20' count as different categories"):
+        fitted(Silo(table, y), Silo(padded, y))
+    with pytest.warns(UserWarning, match="'01' and '1', '02' and '2' count as different classes"):
+        fitted(Silo(table, y), Silo(table, np.char.add("0", y)))
+    assert spelt_alike(["-1", "-01", "1", "10", "1.0", "01X", "1X", "bed 101", "bed 11"]) == "'-1' and '-01'"
+    assert spelt_alike(["0", "00", "False"]) == "'0' and '00' and 'False'"
 
 
 @pytest.mark.parametrize("kinds", [np.arange(3), np.array(["ill", "well", "rare"])], ids=["labels", "names"])
