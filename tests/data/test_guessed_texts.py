@@ -92,11 +92,31 @@ def test_decimal_commas_are_no_numbers_in_a_column_of_texts(tmp_path):
         (("False", "True", "X"), 0.0, "False"),
         (("False", "True", "0"), 0.0, "0"),
         (("X", "nan"), 1.0, None),
+        (("1E2", "X"), 100.0, None),
     ],
 )
 def test_a_number_stands_for_the_only_category_that_it_may_be(categories, value, found):
     code = Column("code", categories=categories).encode(np.array([value]), "the file")
     assert code.tolist() == [[float(category == found) for category in categories]]
+
+
+@pytest.mark.parametrize(
+    ("category", "text", "same"),
+    [
+        ("01", "1", True),
+        ("1", "1.0", True),
+        ("True", "1", True),
+        ("1E2", "100", False),
+        ("100", "1E2", False),
+        ("100", "1_00", False),
+        ("inf", "Infinity", False),
+        ("12345678901234567890", "12345678901234567891", False),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*which no silo had in training")
+def test_a_text_stands_for_a_category_only_if_both_are_plainly_the_same_number(category, text, same):
+    code = Column("code", categories=(category, "X")).encode(np.array([text, category], object), "the file")
+    assert code.tolist() == [[float(same), 0], [1, 0]]
 
 
 def test_blanks_around_a_text_make_no_other_text(tmp_path):

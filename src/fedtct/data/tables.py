@@ -39,6 +39,7 @@ LARGEST = 1e100  # beyond, squares overflow
 COMMA_NUMBER = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 GROUPED = re.compile(r"[+-]?\d{1,3}([ '’\u00a0\u202f]\d{3})+([.,]\d+)?")  # with something between thousands
 ANY_NUMBER = re.compile(r"[+-]?((\d+|\d{1,3}(\.\d{3})+)(,\d+)?|(\d+|\d{1,3}(,\d{3})+)(\.\d+)?)([eE][+-]?\d+)?")
+CODE_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 NUMBERS = (Real, Decimal, np.bool_)  # databases and Parquet files have exact decimals
 TIMES = (date, time, timedelta)
 NUMBER, TEXT, EMPTY = "numbers", "texts", "nothing"
@@ -286,13 +287,13 @@ class Column:
     def _text(self, value: float | str) -> str:
         """The category that is meant: the one that is written so or, by a number, the only one that reads so, as 01."""
         text = value if isinstance(value, str) else written(value)
-        number = _as_number(text)
+        number = _as_code_number(text)
         return text if number is None or text in (self.categories or ()) else self._numbers.get(number, text)
 
     @cached_property
-    def _numbers(self) -> dict[float, str]:
+    def _numbers(self) -> dict[Decimal, str]:
         """Categories that a file without any other text would have as numbers or truth values."""
-        numbers = [(_as_number(category), category) for category in self.categories or ()]
+        numbers = [(_as_code_number(category), category) for category in self.categories or ()]
         count = Counter(number for number, _ in numbers)
         return {number: category for number, category in numbers if number is not None and count[number] == 1}
 
@@ -311,6 +312,12 @@ def _as_number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+def _as_code_number(text: str) -> Decimal | None:
+    """The number, to its last digit, that a code is; 1E2 is none: that it may be read as 100 is a coincidence."""
+    text = {"True": "1", "False": "0"}.get(text, text)
+    return Decimal(text) if CODE_NUMBER.fullmatch(text) else None
 
 
 @dataclass(frozen=True)
