@@ -103,3 +103,50 @@ def test_all_damaged_images_are_named_at_once(tmp_path):
         (tmp_path / f"well/{place}.png").write_text("damaged")
     with pytest.raises(FedtctError, match="and 20 more cannot be read as images"):
         read_samples(tmp_path)
+
+
+def drawing(mode):
+    """Black on nothing, half of it faintly."""
+    alpha = np.repeat(np.array([[0, 255, 128, 0]], np.uint8), 4, 0)
+    image = Image.new(mode.removesuffix("A"), (4, 4))
+    image.putalpha(Image.fromarray(alpha))
+    return image
+
+
+@pytest.mark.parametrize("mode", ["LA", "RGBA"])
+def test_what_is_transparent_is_seen_on_white(mode, tmp_path):
+    drawing(mode).save(tmp_path / "x.png")
+    seen = np.broadcast_to(np.array([255, 0, 127, 255], np.uint8), (1, 3, 4, 4))
+    assert np.array_equal(read_inputs(tmp_path / "x.png"), seen)
+
+
+def test_a_colour_that_is_transparent_is_seen_on_white(tmp_path):
+    black = Image.fromarray(np.array([[0, 9], [9, 0]], np.uint8))
+    black.save(tmp_path / "grey.png", transparency=0)
+    assert read_inputs(tmp_path / "grey.png").tolist() == [[[[255, 9], [9, 255]]]]
+    black.convert("P").save(tmp_path / "palette.png", transparency=0)
+    assert read_inputs(tmp_path / "palette.png")[0, 2].tolist() == [[255, 9], [9, 255]]
+
+
+@pytest.mark.parametrize("opaque", [255, 0])
+def test_an_image_that_is_as_opaque_everywhere_is_as_one_without_opacity(opaque, tmp_path):
+    """Some programs write zeros there: a viewer shows nothing, and nobody means that."""
+    image = Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3))
+    image.save(tmp_path / "without.png")
+    image.putalpha(opaque)
+    image.save(tmp_path / "with.png")
+    assert np.array_equal(*(read_inputs(tmp_path / f"{name}.png") for name in ("with", "without")))
+
+
+@pytest.mark.parametrize("kind", ["tif", "png"])
+def test_a_file_of_several_images_is_refused(kind, tmp_path):
+    pages = [Image.fromarray(np.full((4, 4), place, np.uint8)) for place in range(3)]
+    pages[0].save(tmp_path / f"x.{kind}", save_all=True, append_images=pages[1:])
+    with pytest.raises(FedtctError, match=rf"x\.{kind} holds 3 images: save each as a file of its own"):
+        read_inputs(tmp_path)
+
+
+def test_a_photograph_with_a_smaller_one_behind_it_is_one_image(tmp_path):
+    photograph, preview = (Image.new("RGB", (side, side)) for side in (8, 4))
+    photograph.save(tmp_path / "x.jpg", "MPO", save_all=True, append_images=[preview])
+    assert read_inputs(tmp_path).shape == (1, 3, 8, 8)

@@ -1,14 +1,19 @@
 """Images in files, as pixels."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedtct.errors import FedtctError, listing
 from fedtct.files import files_of
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 LITTER = ("thumbs.db", "desktop.ini")  # that systems leave in folders
@@ -91,7 +96,7 @@ def _is_image(path: Path) -> bool:
 
 def _read_image(file: Path, size: Sequence[int]) -> Any:
     """The pixels of one image, (C, H, W): grey or in colour."""
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     with Image.open(file) as image:
         if image.mode[0] in "IF":  # PIL would cut at 255 what is beyond it
@@ -99,7 +104,23 @@ def _read_image(file: Path, size: Sequence[int]) -> Any:
                 f"{file} has pixels of more than 8 bits ({image.mode}): save images with 8 bits, scaled as they should "
                 "be seen, or give arrays of real numbers (.npz)"
             )
-        upright = ImageOps.exif_transpose(image)  # a camera that was turned writes so beside the pixels
-        picture = upright.convert("L" if image.mode in ("1", "L") else "RGB")
+        count = getattr(image, "n_frames", 1)
+        if count > 1 and image.format != "MPO":  # as phones have: behind the photograph there are previews of it
+            raise FedtctError(f"{file} holds {count} images: save each as a file of its own")
+        picture = _as_seen(image)
         picture = picture.resize((size[1], size[0])) if size else picture
         return np.atleast_3d(np.asarray(picture)).transpose(2, 0, 1)
+
+
+def _as_seen(image: Image) -> Image:
+    """An image as a viewer shows it, grey or in colour: upright, and on white where it is transparent."""
+    from PIL import ImageOps
+    from PIL.Image import alpha_composite, new
+
+    kind = "L" if image.mode in ("1", "L") else "RGB"
+    image = ImageOps.exif_transpose(image)  # a camera that was turned writes so beside the pixels
+    if image.mode[-1] == "A" or "transparency" in image.info:
+        image = image.convert("RGBA")
+        if np.ptp(np.asarray(image)[..., 3]):  # else it says nothing: some programs write zeros everywhere
+            image = alpha_composite(new("RGBA", image.size, "white"), image)
+    return image.convert(kind)
