@@ -35,6 +35,24 @@ def test_csv_and_parquet_hold_the_same_samples(tmp_path_factory, rows, data):
         assert silo.describe()["columns"] == silos[0].describe()["columns"]
 
 
+@pytest.mark.parametrize("index", [["age"], ["age", "ward"], ["class"]])
+def test_the_index_of_a_parquet_file_is_columns_if_it_has_names(index, tmp_path):
+    """As it is in a CSV file."""
+    table = pd.DataFrame({"age": [50, 60, 70], "ward": ["n", "s", "n"], "class": ["a", "b", "a"]}).set_index(index)
+    table.to_csv(tmp_path / "a.csv")
+    table.to_parquet(tmp_path / "a.parquet")
+    (x, y), (same, answers) = (read_samples(tmp_path / name, "class") for name in ("a.csv", "a.parquet"))
+    pd.testing.assert_frame_equal(x, same, check_dtype=False)
+    assert y.tolist() == answers.tolist()
+
+
+def test_the_index_of_a_parquet_file_adds_nothing_where_it_has_no_name_or_a_columns(tmp_path):
+    table = pd.DataFrame({"age": [50, 60, 70], "class": ["a", "b", "a"]}, index=[7, 8, 9])
+    table.to_parquet(tmp_path / "a.parquet")
+    table.set_index("age", drop=False).to_parquet(tmp_path / "b.parquet")
+    assert [list(read_table(tmp_path / f"{name}.parquet")) for name in "ab"] == [["age", "class"]] * 2
+
+
 @pytest.mark.parametrize("places", [0, 2])
 @pytest.mark.parametrize("target", ["class", "number"])
 def test_exact_decimals_are_the_numbers_that_a_csv_file_has(places, target, tmp_path):

@@ -54,7 +54,9 @@ def _read_parquet(path: Path, texts: Sequence[str]) -> pd.DataFrame:
     """The table in a Parquet file, with numbers as texts where they are codes."""
     import pandas as pd
 
-    table = pd.read_parquet(path).rename(columns=lambda name: composed(str(name)))
+    table = pd.read_parquet(path)
+    index = [name for name in table.index.names if name is not None and name not in table.columns]
+    table = table.reset_index(index).rename(columns=_name)
     _refuse_twins(path, list(table.columns))
     for name in texts:
         if name in table.columns and pd.api.types.is_numeric_dtype(table[name]):
