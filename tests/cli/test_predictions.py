@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 
 from fedtct.cli import main
+from fedtct.data.sources import read_inputs
+from fedtct.runs.predictions import row_names
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +45,36 @@ def test_kept_columns_stand_before_predictions_as_they_are_written(folder, capsy
     assert [row[2:] for row in kept] == plain
     assert [row[0] for row in kept[1:]] == [f"{place:05d}" for place in range(200)]
     assert [float(row[1]) for row in kept[1:]] == pd.read_csv(folder / "more.csv")["age"].tolist()
+
+
+def test_no_value_that_is_kept_is_another_than_in_the_file(folder, capsys):
+    given = pd.read_csv(folder / "more.csv", dtype=str)[:4]
+    given["told"], given["share"] = ["NA", "TRUE", "", " x"], ["1.0", "2.0", "007", "1e3"]
+    given["age"] = ["50.0", "NA", "", "60"]
+    given[" id "] = ["98765432109876543210", "null", '"', "1,5"]
+    given.drop(columns="id").to_csv(folder / "odd.csv", index=False)
+    words = ["predict", str(folder / "run"), "--input", str(folder / "odd.csv")]
+    assert main([*words, "--keep", "id,share,told,age"]) == 0
+    found = pd.read_csv(io.StringIO(capsys.readouterr().out), dtype=str, keep_default_na=False)
+    kept = given.rename(columns=str.strip)[["share", "told", "age"]].assign(id=given[" id "])
+    pd.testing.assert_frame_equal(found[list(kept)], kept)
+
+
+def test_what_is_kept_of_a_parquet_file_is_what_is_in_it(folder, capsys):
+    given = pd.read_csv(folder / "more.csv")[:3].set_index("ward")
+    given["id"], given["share"] = pd.array([98765432109876543, None, 3], "Int64"), [1.0, 0.25, None]
+    given["told"] = [True, False, True]
+    given.to_parquet(folder / "odd.parquet")
+    words = ["predict", str(folder / "run"), "--input", str(folder / "odd.parquet"), "--keep", "id,share,told,ward"]
+    assert main(words) == 0
+    rows = [line.split(",")[:3] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert rows == [["98765432109876543", "1.0", "True"], ["", "0.25", "False"], ["3", "", "True"]]
+
+
+def test_columns_of_an_array_are_kept_by_their_places(tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.array([[1.5, 2], [3, 4]]))
+    kept = row_names(read_inputs(tmp_path / "x.npz"), tmp_path / "x.npz", ["x1"])
+    assert kept.to_csv(index=False).split() == ["x1", "2.0", "4.0"]
 
 
 def test_columns_to_keep_that_are_not_there_are_refused(folder, capsys):

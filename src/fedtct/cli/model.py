@@ -44,7 +44,7 @@ def predict(
         saved = Saved.load(where, own, device)
         screen.wait(f"reading {file}")
         columns = [composed(name) for name in keep.split(",")] if keep else []
-        x = saved.inputs(file, columns)
+        x = saved.inputs(file)
         names = row_names(x, file, columns)
         saved.model.on_batch = screen.count("predicting")
         found = prediction_table(saved.model, x, str(file))

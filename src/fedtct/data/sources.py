@@ -14,7 +14,7 @@ import numpy as np
 
 from fedtct.data.image_files import holds_images, read_images
 from fedtct.data.samples import FEW_WHOLE, MANY_WHOLE
-from fedtct.data.table_files import as_written, read_table
+from fedtct.data.table_files import read_table, zeros_kept
 from fedtct.data.tables import from_matrix, refuse_numbers, refuse_slips
 from fedtct.data.texts import all_composed, composed
 from fedtct.errors import FedtctError, listing, quoted
@@ -99,7 +99,7 @@ def _read_rows(
     others = [name for name in table.columns if name not in (target, *only)] if only else []
     inputs, answers = _inputs(table.drop(columns=others), target, texts, ignore, path), table[target]
     if task != "regression" and path.suffix.lower() == ".csv" and answers.dtype.kind in "iu":
-        answers = as_written(path, answers)
+        answers = zeros_kept(path, answers)
     return inputs, _column_answers(answers, task, f"{path}: column '{target}'")
 
 

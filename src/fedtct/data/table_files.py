@@ -54,14 +54,18 @@ def _read_parquet(path: Path, texts: Sequence[str]) -> pd.DataFrame:
     """The table in a Parquet file, with numbers as texts where they are codes."""
     import pandas as pd
 
-    table = pd.read_parquet(path)
-    index = [name for name in table.index.names if name is not None and name not in table.columns]
-    table = table.reset_index(index).rename(columns=_name)
+    table = _with_index(pd.read_parquet(path))
     _refuse_twins(path, list(table.columns))
     for name in texts:
         if name in table.columns and pd.api.types.is_numeric_dtype(table[name]):
             table[name] = table[name].map(written, na_action="ignore")
     return table
+
+
+def _with_index(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with its index as columns, where it has names of its own: pandas hides them there."""
+    index = [name for name in table.index.names if name is not None and name not in table.columns]
+    return table.reset_index(index).rename(columns=_name)
 
 
 def _read_csv(path: Path, texts: Sequence[str]) -> pd.DataFrame:
@@ -146,16 +150,20 @@ def _how_written(path: Path) -> dict[str, Any]:
     return how if int(pd.__version__.split(".")[0]) >= 3 else how | {"float_precision": "round_trip"}
 
 
-def as_written(path: Path, numbers: pd.Series[Any]) -> pd.Series[Any]:
-    """A CSV file's column of whole numbers; as it is written, where zeros come first: 01 is the name of a class."""
+def as_written(path: Path, names: Sequence[str], rows: int) -> pd.DataFrame:
+    """Columns of a file's first rows with nothing made of them: of a CSV file, texts; what is missing is empty."""
     import pandas as pd
 
-    def is_target(name: str) -> bool:
-        return _name(name) == numbers.name
+    if path.suffix.lower() == ".parquet":  # whose whole numbers pandas would else turn into real ones beside gaps
+        return _with_index(pd.read_parquet(path, dtype_backend="numpy_nullable"))[list(names)]
+    how = _how_written(path) | {"dtype": str, "keep_default_na": False, "nrows": rows}
+    table: pd.DataFrame = pd.read_csv(path, **how, usecols=lambda name: _name(name) in names)
+    return table.rename(columns=_name)[list(names)]
 
-    written = (
-        pd.read_csv(path, **_how_written(path), usecols=is_target, dtype=str, nrows=len(numbers)).iloc[:, 0].str.strip()
-    )
+
+def zeros_kept(path: Path, numbers: pd.Series[Any]) -> pd.Series[Any]:
+    """A CSV file's column of whole numbers; as it is written, where zeros come first: 01 is the name of a class."""
+    written = as_written(path, [str(numbers.name)], len(numbers)).iloc[:, 0].str.strip()
     return written if any(map(PADDED.fullmatch, written)) else numbers
 
 

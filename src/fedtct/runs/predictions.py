@@ -13,6 +13,8 @@ from torch import Tensor
 from fedtct.classifier import Classifier
 from fedtct.data.image_files import holds_images, image_files
 from fedtct.data.samples import as_samples, quantities
+from fedtct.data.sources import TABLES
+from fedtct.data.table_files import as_written
 from fedtct.data.tables import is_table
 from fedtct.errors import FedtctError, listing, quoted
 from fedtct.tasks import Regression
@@ -45,7 +47,9 @@ def row_names(x: Any, source: Path, keep: Sequence[str] = ()) -> pd.DataFrame:
         raise FedtctError(f"{source} is no table, and has no columns to keep")
     if lacking := [name for name in keep if name not in x.columns]:
         raise FedtctError(f"{source} has no column {quoted(lacking)} to keep. It has {listing(x.columns)}")
-    return x[list(keep)].reset_index(drop=True) if keep else pd.DataFrame()
+    if not keep:
+        return pd.DataFrame()
+    return as_written(source, keep, len(x)) if source.suffix.lower() in TABLES else x[list(keep)]  # of arrays
 
 
 class ClassRating(NamedTuple):

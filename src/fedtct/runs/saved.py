@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,11 +68,9 @@ class Saved(NamedTuple):
         target = run.config.target if run else notes.get(TARGET, "")
         return cls(Classifier.load(path / MODEL if run else path, build, device), target, notes.get(CARD, ""), run)
 
-    def inputs(self, path: Path, keep: Sequence[str] = ()) -> Any:
-        """Samples to predict from; columns to ``keep`` that the model does not use are read as they are written."""
-        table = self.model.spec.inputs.table
-        codes = [name for name in keep if table is None or name not in table.names]
-        return read_inputs(path, self._image_size, [*self._texts, *codes])
+    def inputs(self, path: Path) -> Any:
+        """Samples to predict from."""
+        return read_inputs(path, self._image_size, self._texts)
 
     def samples(self, path: Path, target: str = "") -> tuple[Any, Any]:
         """Samples with what is true of them."""
