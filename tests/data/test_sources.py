@@ -104,6 +104,22 @@ def test_an_empty_first_line_hides_no_separator(tmp_path):
     assert read_table(tmp_path / "a.csv").to_dict("list") == {"a": [1], "b": [2]}
 
 
+@pytest.mark.parametrize("mark", [";", "|", "\t", ","])
+@pytest.mark.parametrize("first", ["sep={}\n", "\ufeffSEP={}\r\n", '"sep={}"\n'])
+def test_a_first_line_that_tells_excel_the_separator_is_none_of_the_table(first, mark, tmp_path):
+    rows = "size;price, in €;y\n01;1,5;a\n02;2,5;b\n" if mark == ";" else f"size{mark}y\n01{mark}1\n02{mark}02\n"
+    (tmp_path / "plain.csv").write_text(rows, encoding="utf-8")
+    (tmp_path / "told.csv").write_text(first.format(mark) + rows, encoding="utf-8", newline="")
+    (x, y), (same, answers) = (read_samples(tmp_path / f"{name}.csv", "y") for name in ("plain", "told"))
+    pd.testing.assert_frame_equal(x, same)
+    assert y.tolist() == answers.tolist()
+
+
+def test_the_separator_that_is_told_is_the_one_however_many_others_are_in_names(tmp_path):
+    (tmp_path / "a.csv").write_text("sep=;\nsize, in m, and m;y\n1;a\n2;b\n")
+    assert list(read_table(tmp_path / "a.csv")) == ["size, in m, and m", "y"]
+
+
 def test_decimal_commas_are_never_taken_for_categories(tmp_path):
     (tmp_path / "a.csv").write_text("Größe, cm;Gewicht, kg;Code;dose\n170,5;60;1,2;0,5\n181;;x;1,5E-03\n")
     x, y = read_samples(tmp_path / "a.csv", "dose")
@@ -325,6 +341,17 @@ def test_whole_numbers_in_arrays_are_classes_by_any_number_if_that_is_said(tmp_p
     np.savez(tmp_path / "a.npz", x=np.ones((4, 3)), y=np.array([-1, 1, 1, -1]))
     assert read_samples(tmp_path / "a.npz", task="classification")[1].tolist() == ["-1", "1", "1", "-1"]
     assert read_samples(tmp_path / "a.npz", task="regression")[1].dtype == np.float64
+
+
+@pytest.mark.parametrize("task", ["auto", "classification"])
+def test_texts_of_an_array_may_be_bytes(task, tmp_path):
+    """As HDF5 files, and what is made of them, have them."""
+    names = np.array(["ill", "müde", "well"])
+    np.savez(tmp_path / "a.npz", x=np.ones((3, 2)), y=np.char.encode(names, "utf-8"))
+    assert Silo(*read_samples(tmp_path / "a.npz", task=task)).y.tolist() == names.tolist()
+    np.savez(tmp_path / "b.npz", x=np.ones((3, 2)), y=np.char.encode(names, "latin-1"))
+    with pytest.raises(FedtctError, match=r"b\.npz: y holds bytes that are no UTF-8 texts: save it with astype\(str\)"):
+        read_samples(tmp_path / "b.npz", task=task)
 
 
 def test_blanks_around_the_names_of_columns_count_for_nothing(tmp_path):

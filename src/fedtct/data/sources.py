@@ -78,6 +78,7 @@ def read_samples(
         texts, ignore, only = map(all_composed, (texts, ignore, only))  # as the names of columns are
         return _read_rows(path, composed(target), task, texts, ignore, only)
     x, y = load_npz(path, "x", "y")
+    y = _decoded(y, path) if y.dtype.kind == "S" else y
     return _as_table(x), y if task == "auto" else _numbers_or_names(y.tolist(), task, f"{path}: y")
 
 
@@ -152,6 +153,14 @@ def load_npz(path: Path, *names: str) -> list[Any]:
             kinds = "texts with astype(str), numbers with astype(float)"
             raise FedtctError(f"{path} must hold plain arrays, not Python objects: save {kinds}") from error
         raise FedtctError(f"{path} cannot be read as an .npz file of plain arrays", error) from error
+
+
+def _decoded(y: Any, path: Path) -> Any:
+    """Bytes as the texts that they are."""
+    try:
+        return np.char.decode(y, "utf-8")
+    except UnicodeDecodeError as error:
+        raise FedtctError(f"{path}: y holds bytes that are no UTF-8 texts: save it with astype(str)") from error
 
 
 def _numbers_or_names(values: Sequence[Any], task: str, whose: str) -> Any:

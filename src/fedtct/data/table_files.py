@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 TRUTHS = {word: str(value) for value in (True, False) for word in (str(value), str(value).upper(), str(value).lower())}
 WHOLE_CODE = re.compile(r"\d+\.0")  # as pandas writes codes where some were missing
 DOTTED = re.compile(r"[+-]?\d{1,3}(\.\d{3})?")  # as whole numbers are where dots are between thousands
+SEPARATOR = re.compile(r'"?sep=([^\w"\n])"?\s*', re.IGNORECASE)  # a first line that is meant for Excel
 PADDED = re.compile(r"[+-]?0\d+")  # a whole number as codes are written
 
 
@@ -142,11 +143,16 @@ def _how_written(path: Path) -> dict[str, Any]:
     """What pandas must know to read a CSV file."""
     import pandas as pd
 
-    with path.open(encoding="utf-8-sig") as file:
-        first = next((line for line in file if line.strip()), "")  # as pandas, which skips empty ones
+    with path.open(encoding="utf-8-sig") as file:  # empty lines are skipped, as pandas does
+        place, first = next(((place, line) for place, line in enumerate(file) if line.strip()), (0, ""))
     header = re.sub('"[^"]*"', "", first)  # names in quotes may hold anything
-    # Of a large file pandas would guess a part at a time: a category is then 1 in one part and 1.0 in another.
-    how: dict[str, Any] = {"sep": max(";\t|,", key=header.count), "encoding": "utf-8-sig", "low_memory": False}
+    told = SEPARATOR.fullmatch(first)
+    how: dict[str, Any] = {
+        "sep": told[1] if told else max(";\t|,", key=header.count),
+        "skiprows": place + 1 if told else 0,
+        "encoding": "utf-8-sig",
+        "low_memory": False,  # else it guesses a part of a large file at a time: a category is 1 here and 1.0 there
+    }
     return how if int(pd.__version__.split(".")[0]) >= 3 else how | {"float_precision": "round_trip"}
 
 
