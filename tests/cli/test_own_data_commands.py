@@ -321,9 +321,9 @@ def test_predictions_of_numbers_and_of_a_model_of_ones_own(folder, capsys):
         "predict c --input test.csv --out none/x.csv": "cannot be made",
         "predict silos --input test.csv": "silos holds no saved model",
         "predict test.csv --input test.csv": "test.csv holds no model that fedtct saved or exported",
-        "evaluate c --input test.csv --target cost": "holds numbers that are not whole",
-        "evaluate c --input test.csv --target age": "holds numbers that are not whole",
-        "evaluate c --input test.csv --target town": "rows have no 'town'",
+        "evaluate c --input test.csv --target age": "the model predicts from 'age': --target must name the column with "
+        "the truth ('state' in training)",
+        "evaluate c/model --input test.csv --target town": "must name the column with the truth\n",
         "export c --out test.csv": "test.csv exists",
         "export c --model mine": "as module:function, not 'mine'",
     }.items():

@@ -10,6 +10,7 @@ from safetensors import safe_open
 from fedtct import __version__
 from fedtct.classifier import METADATA, Classifier, read_record
 from fedtct.data.sources import read_inputs, read_samples
+from fedtct.data.texts import composed
 from fedtct.errors import FedtctError, listing
 from fedtct.history import RATED_ON
 from fedtct.importing import import_function, is_function_name
@@ -77,6 +78,9 @@ class Saved(NamedTuple):
         task = "regression" if isinstance(self.model.spec.task, Regression) else "classification"
         table = self.model.spec.inputs.table
         only = table.names if table else []
+        if (name := composed(target)) in only:
+            taught = f" ('{self.target}' in training)" if self.target else ""
+            raise FedtctError(f"the model predicts from '{name}': --target must name the column with the truth{taught}")
         return read_samples(path, target or self.target, task, self._image_size, self._texts, only=only)
 
     @property
