@@ -357,6 +357,10 @@ BAD = {
     "run --data loose": "1.png has no class: put it into a folder",
     "run --data latin --target state": "no UTF-8 text; save it as CSV in UTF-8",
     "run --data silos --target state --out test.csv/a": "cannot be made",
+    "run --data silos --target state --test silos/north.csv": "give it a place of its own",
+    "compare --data silos --target state --test linked.csv --methods fedavg": "give it a place of its own",
+    "run --data pictures --test pictures/north/ill": "give it a place of its own",
+    "run --data pictures --test pictures": "give it a place of its own",
     "run --data silos --target state --test fox.csv": "has class 'fox', which no silo trains on",
 }
 
@@ -371,6 +375,9 @@ def test_what_is_wrong_is_said_before_any_work(command, folder, capsys):
     (folder / "latin" / "a.csv").write_bytes("age,state\n1,müde\n".encode("latin-1"))
     (folder / "loose" / "a").mkdir(parents=True)
     Image.new("RGB", (4, 4)).save("loose/a/1.png")
+    (folder / "pictures" / "north" / "ill").mkdir(parents=True)
+    Image.new("RGB", (4, 4)).save("pictures/north/ill/1.png")
+    (folder / "linked.csv").symlink_to("silos/north.csv")
     code, message = main(command.split()), capsys.readouterr().err
     assert code == 2
     assert BAD[command] in message

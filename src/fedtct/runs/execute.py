@@ -1,7 +1,7 @@
 """Run a configuration from its data to its model, in a folder."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -124,8 +124,8 @@ def own_job(config: RunConfig, watcher: Watcher) -> Job:
     how, paths = reading(config), silo_paths(Path(config.data))
     if len(paths) != config.silos:
         raise FedtctError(f"{config.data} holds {len(paths)} silos: the run was begun with {config.silos}")
-    if config.test and not Path(config.test).exists():
-        raise FedtctError(f"test: there is no {config.test}")
+    if config.test:
+        check_test(Path(config.test), paths)
     silos: list[Silo] = []
     for name, path in paths.items():
         with quantities(config.task == "regression"):
@@ -138,6 +138,16 @@ def own_job(config: RunConfig, watcher: Watcher) -> Job:
         return Job(Known(test, 0, ()), silos)
     names = agreed.task.names or tuple(map(str, range(agreed.outputs)))
     return Job(Known(test, agreed.outputs, names), silos)
+
+
+def check_test(test: Path, silos: Mapping[str, Path]) -> None:
+    """Refuse test data that is not there, or that a silo would learn from, under whatever name."""
+    if not test.exists():
+        raise FedtctError(f"test: there is no {test}")
+    for name, path in silos.items():
+        one, other = test.resolve(), path.resolve()
+        if one.is_relative_to(other) or other.is_relative_to(one):
+            raise FedtctError(f"test: {test} is data that silo {name} learns from: give it a place of its own")
 
 
 def _read_test(config: RunConfig, table: TableCode | None) -> tuple[Any, Any]:
