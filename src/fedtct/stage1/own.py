@@ -20,7 +20,5 @@ def import_method(name: str, model: Model, settings: Mapping[str, Any]) -> Stage
     except Exception as error:
         raise FedtctError(f"{name} cannot be made of a model and the settings {', '.join(settings)}", error) from error
     if not isinstance(made, Stage1):
-        raise FedtctError(
-            f"{name} is no method: it must be, or make, a fedtct.Stage1, not {type(made).__name__}"
-        )
+        raise FedtctError(f"{name} is no method: it must be, or make, a fedtct.Stage1, not {type(made).__name__}")
     return made
