@@ -271,14 +271,15 @@ def test_a_run_that_goes_on_with_other_files_says_so(folder, capsys, monkeypatch
     def stop(self, row):
         raise KeyboardInterrupt
 
-    words = ["run", "--data", "silos", "--target", "state", *QUICK, "--method", "fedavg", "--out", "a"]
+    words = ["run", "--data", "silos", "--target", "state", "--test", "test.csv", *QUICK, "--method", "fedavg"]
     with monkeypatch.context() as context:
         context.setattr(RunFolder, "record", stop)
-        assert main(words) == 130
+        assert main([*words, "--out", "a"]) == 130
     patients(60, 9).to_csv("silos/north.csv", index=False)
+    patients(30, 9).to_csv("test.csv", index=False)
     capsys.readouterr()
     assert main(["run", "--resume", "a"]) == 0
-    told = "the files of north are not those that the run was begun with: it goes on with other data"
+    told = "the files of the test data, north are not those that the run was begun with: it goes on with other data"
     assert told in " ".join(capsys.readouterr().err.split())
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from flower_helpers import InlineGrid, local, parts
+from flower_helpers import InlineGrid, local, parts, write_npz
 
 import fedtct
 from fedtct.deploy.app_folder import RUN, make_app
@@ -240,6 +240,20 @@ def test_settings_that_were_changed_are_refused_when_a_run_goes_on(tmp_path):
     assert serve(grid, config, replace(server, min_silos=2), resume=server.out).history[-1].round == 2
     lines = [json.loads(line) for line in (tmp_path / "run" / "silos.jsonl").read_text().splitlines()]
     assert [line["question"] for line in lines] == ["describe", "describe", "train", "train", "evaluate"]
+
+
+def test_a_server_whose_test_data_is_another_when_the_run_goes_on_says_so(tmp_path):
+    config = RunConfig.of(**SETTINGS, method="fedavg", rounds=(2,))
+    file = write_npz(tmp_path / "test.npz", *parts()[0])
+    server = ServerConfig(out=str(tmp_path / "run"), round_timeout=1.0, wait=0.0, num_classes=10, test=str(file))
+    grid = InlineGrid(tmp_path, parts())
+    grid.before, known = crash_at("train", 2, 100)
+    known.append(grid)
+    with pytest.raises(Crash):
+        serve(grid, config, server)
+    write_npz(file, *parts()[1])
+    with pytest.warns(UserWarning, match="the files of the test data are not those that the run was begun with"):
+        serve(grid, config, server, resume=server.out)
 
 
 def test_files_of_the_servers_are_found_from_the_app_folder(tmp_path):

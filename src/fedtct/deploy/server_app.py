@@ -27,7 +27,7 @@ from fedtct.report.page import write_report
 from fedtct.report.page.write import REPORT
 from fedtct.runs.config import RunConfig
 from fedtct.runs.findings import confusion
-from fedtct.runs.folder import RunFolder
+from fedtct.runs.folder import TEST, RunFolder
 from fedtct.runs.forms import CLASSES
 from fedtct.runs.settings import ELSEWHERE, OWN, OWN_DEFAULTS, check_names
 from fedtct.runs.toml import parse_toml
@@ -216,6 +216,7 @@ def _fit(federation: FlowerFederation, folder: ServerFolder, server: ServerConfi
         say(promise)
     federation.on_reply = folder.watcher.reply
     test = test_data(server, config)
+    folder.mark_files({TEST: Path(server.test)} if server.test else {})
     fit = config.build(server.num_classes or None).fit(federation, test=test, journal=folder)
     if test is not None and not isinstance(fit.model.spec.task, Regression):
         folder.find_out(CLASSES, lambda: confusion(fit.model, *test))

@@ -15,13 +15,13 @@ from fedtct.data import Dataset, load_dataset, partition
 from fedtct.data.samples import quantities
 from fedtct.data.sources import read_samples, reading, silo_paths
 from fedtct.data.tables import TableCode
-from fedtct.errors import FedtctError, listing
+from fedtct.errors import FedtctError
 from fedtct.federation import LocalFederation, pick_device, pick_precision
-from fedtct.files import files_of, fingerprint
+from fedtct.files import files_of
 from fedtct.memory import free_bytes
 from fedtct.models import build_module, build_own
 from fedtct.runs.config import RunConfig
-from fedtct.runs.folder import RunFolder
+from fedtct.runs.folder import TEST, RunFolder
 from fedtct.runs.watcher import Watcher
 from fedtct.seeds import generator
 from fedtct.silo import Silo
@@ -59,8 +59,7 @@ def execute(folder: RunFolder, look: Look | None = None, fit: Callable[[RunFolde
     if folder.finished:
         return folder.fit()
     job = prepare(folder.config, folder.watcher)
-    if folder.config.data:
-        mark_files(folder)
+    folder.mark_files(own_files(folder.config))
     with quantities(folder.config.task == "regression"):
         done = fit(folder, job)
         if look:
@@ -69,14 +68,10 @@ def execute(folder: RunFolder, look: Look | None = None, fit: Callable[[RunFolde
     return done
 
 
-def mark_files(folder: RunFolder) -> None:
-    """Take the fingerprints of silos' own files, and say so if the run was begun with others."""
-    folder.files = {name: fingerprint(path) for name, path in silo_paths(Path(folder.config.data)).items()}
-    if changed := folder.changed_files():
-        warnings.warn(
-            f"the files of {listing(changed)} are not those that the run was begun with: it goes on with other data",
-            stacklevel=2,
-        )
+def own_files(config: RunConfig) -> dict[str, Path]:
+    """The files of people's own that a run reads: those of silos by their names, and the test data."""
+    test = {TEST: Path(config.test)} if config.test else {}
+    return test | (silo_paths(Path(config.data)) if config.data else {})
 
 
 def rehearse(config: RunConfig) -> None:

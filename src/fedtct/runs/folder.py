@@ -6,6 +6,7 @@ import json
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -13,9 +14,9 @@ from typing import Any, ClassVar, Self
 import torch
 
 from fedtct.classifier import MODEL_FILE, Classifier, Fit
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, listing
 from fedtct.federation import pick_device
-from fedtct.files import read_json, strict, sync, write_json, write_text
+from fedtct.files import fingerprint, read_json, strict, sync, write_json, write_text
 from fedtct.history import Checkpoint, Finding, History, Journal, Row, as_plain
 from fedtct.models import Model
 from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
@@ -29,6 +30,7 @@ from fedtct.runs.toml import as_toml
 from fedtct.runs.watcher import Watcher
 
 CONFIG, METRICS, ENVIRONMENT = "config.toml", "metrics.jsonl", "environment.json"
+TEST = "the test data"  # among the names of silos, which have files too
 AGREEMENT, CHECKPOINTS, MODEL, FINDINGS = "agreement.json", "checkpoints", "model", "findings"
 CHECKPOINT_SHARE = 0.1  # of a run's time goes to checkpoints at most; rounds that were lost are computed again
 
@@ -42,7 +44,7 @@ class RunFolder(Journal):
     def __init__(self, path: Path, config: RunConfig, watcher: Watcher | None = None) -> None:
         super().__init__()
         self.path, self.config, self.watcher = path, config, watcher or Watcher()
-        self.files: dict[str, str] = {}  # a fingerprint of each silo's own files
+        self.files: dict[str, str] = {}  # a fingerprint of each silo's own files, and of the test data
         self._opened = False
         self._agreement: Finding | None = None  # of a new run, to be written when it begins
         self._next_save = 0.0  # by the clock of time.monotonic
@@ -196,10 +198,13 @@ class RunFolder(Journal):
         engine: str = sittings[-1]["engine"] if sittings else self.engine
         return engine
 
-    def changed_files(self) -> list[str]:
-        """The silos whose files are others than in the run's first sitting."""
+    def mark_files(self, paths: Mapping[str, Path]) -> None:
+        """Take the fingerprints of people's own files, and say so if the run was begun with others."""
+        self.files = {name: fingerprint(path) for name, path in paths.items()}
         before: dict[str, str] = next((sitting["files"] for sitting in self.sittings() if "files" in sitting), {})
-        return [name for name, mark in self.files.items() if before.get(name, mark) != mark]
+        if changed := [name for name, mark in self.files.items() if before.get(name, mark) != mark]:
+            told = f"the files of {listing(changed)} are not those that the run was begun with"
+            warnings.warn(f"{told}: it goes on with other data", stacklevel=2)
 
     def _check_engine(self) -> None:
         """Refuse a run whose silos keep their memory where this engine does not look for it."""
