@@ -256,6 +256,27 @@ def test_a_server_whose_test_data_is_another_when_the_run_goes_on_says_so(tmp_pa
         serve(grid, config, server, resume=server.out)
 
 
+def test_of_two_servers_with_one_new_folder_the_second_to_begin_is_refused(tmp_path):
+    config = RunConfig.of(**SETTINGS, method="fedavg", rounds=(1,))
+    server = ServerConfig(out=str(tmp_path / "run"), round_timeout=1.0, wait=0.0)
+    slow = InlineGrid(tmp_path / "slow", parts())
+
+    def other(message):
+        slow.before = lambda message: None
+        serve(InlineGrid(tmp_path / "fast", parts()), config, server)
+        before.update(tree(tmp_path / "run"))
+
+    slow.before, before = other, {}
+    with pytest.raises(fedtct.FedtctError, match="exists: choose another folder"):
+        serve(slow, config, server)
+    assert tree(tmp_path / "run") == before
+    assert not list(tmp_path.glob("slow/cache*/*"))
+
+
+def tree(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_files_of_the_servers_are_found_from_the_app_folder(tmp_path):
     (tmp_path / "app" / "fedtct_app").mkdir(parents=True)
     file = tmp_path / "app" / "fedtct_app" / "run.toml"

@@ -141,7 +141,7 @@ class ServerFolder(RunFolder):
     @property
     def begun(self) -> bool:
         """Whether the run's name is kept, by which silos know it: else it cannot be gone on with."""
-        return (self.path / KEY).is_file()
+        return self._has(self.path / KEY)
 
     def _write_notes(self) -> None:
         with (self.path / SILOS).open("a", encoding="utf-8") as file:

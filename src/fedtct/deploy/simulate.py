@@ -23,6 +23,7 @@ from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Job, Look, execute, prepare
 from fedtct.runs.folder import RunFolder
 
+CACHE = "cache"
 CACHE_BYTES = 10**12  # the disk is the bound: a simulation's silos share it
 WAIT_SECONDS = 30.0  # for a silo whose process Ray ended to answer after all
 
@@ -31,6 +32,7 @@ class SimulationFolder(RunFolder):
     """A run folder that is saved after every round: silos remember no more than two."""
 
     engine = "fedtct run --engine flower"
+    early = (CACHE,)  # silos keep there what they were asked about first
 
     def due(self, stage: str, checkpoint: Checkpoint) -> bool:
         """Every round."""
@@ -69,7 +71,7 @@ def fit_by_flower(folder: RunFolder, job: Job) -> Fit:
         federation.close()
 
     os.environ.update(QUIET)
-    cache, settings = folder.path.absolute() / "cache", config.to_toml()
+    cache, settings = folder.path.absolute() / CACHE, config.to_toml()
     client = client_app(lambda context: simulated_silo(context, settings, cache))
     resources: BackendConfig = {"client_resources": {"num_cpus": 1.0, "num_gpus": gpu_share(config)}}
     run_simulation(server, client, config.silos, backend_config=resources)

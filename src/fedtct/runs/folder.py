@@ -40,19 +40,23 @@ class RunFolder(Journal):
 
     engine: ClassVar[str] = "fedtct run"  # the command that such a run is begun and gone on with
     lock_seconds: ClassVar[float] = 0.0  # seconds that another process with this folder has to end
+    early: ClassVar[tuple[str, ...]] = ()  # what a run puts into the folder before it begins
 
     def __init__(self, path: Path, config: RunConfig, watcher: Watcher | None = None) -> None:
         super().__init__()
         self.path, self.config, self.watcher = path, config, watcher or Watcher()
         self.files: dict[str, str] = {}  # a fingerprint of each silo's own files, and of the test data
         self._opened = False
+        self._new = False  # nothing of it is on the disk yet: what another process may have put there is not its own
         self._agreement: Finding | None = None  # of a new run, to be written when it begins
         self._next_save = 0.0  # by the clock of time.monotonic
 
     @classmethod
     def create(cls, path: str | Path, config: RunConfig, watcher: Watcher | None = None) -> Self:
         """A new run; the folder must not be in use."""
-        return cls(free_folder(path), config, watcher)
+        folder = cls(free_folder(path), config, watcher)
+        folder._new = True
+        return folder
 
     @classmethod
     def resume(
@@ -84,7 +88,7 @@ class RunFolder(Journal):
     @property
     def finished(self) -> bool:
         """Whether the run came to its end: the model is the last thing it writes."""
-        return (self.path / MODEL / MODEL_FILE).is_file()
+        return self._has(self.path / MODEL / MODEL_FILE)
 
     def fit(self) -> Fit:
         """What a finished run ended with."""
@@ -93,7 +97,7 @@ class RunFolder(Journal):
     def agreement(self) -> Finding | None:
         """What the silos agreed on when the run began, if that is known."""
         path = self.path / AGREEMENT
-        found: Finding | None = read_json(path) if path.is_file() else None
+        found: Finding | None = read_json(path) if self._has(path) else None
         return found
 
     def keep_agreement(self, agreement: Finding) -> None:
@@ -104,7 +108,7 @@ class RunFolder(Journal):
         """Open the folder for writing, once."""
         if not self._opened:
             self.path.mkdir(parents=True, exist_ok=True)
-            hold(self.path, self.lock_seconds)
+            self._take()
             write_text(self.path / CONFIG, self.config.to_toml())  # first: with it the run can be gone on with
             if self._agreement is not None:
                 write_json(self.path / AGREEMENT, self._agreement)
@@ -140,7 +144,7 @@ class RunFolder(Journal):
     def restore(self, stage: str) -> Checkpoint | None:
         """The stage's checkpoint."""
         path = self._checkpoint(stage)
-        return read_checkpoint(path, self.device) if path.is_file() else None
+        return read_checkpoint(path, self.device) if self._has(path) else None
 
     @property
     def device(self) -> torch.device:
@@ -157,7 +161,7 @@ class RunFolder(Journal):
     def finding(self, name: str) -> Finding | None:
         """What was found out, if it was."""
         path = self._finding(name)
-        return read_finding(path) if path.is_file() else None
+        return read_finding(path) if self._has(path) else None
 
     def finish(self, fit: Fit) -> None:
         """Write the model; it appears whole or not at all."""
@@ -175,6 +179,22 @@ class RunFolder(Journal):
         found = None if self.finished else self.finding(DIVERGED)
         return found["reason"] if found else ""
 
+    def _has(self, path: Path) -> bool:
+        """Whether a file of this run is there."""
+        return not self._new and path.is_file()
+
+    def _take(self) -> None:
+        """Hold the folder; a new run's must still be free, for another process may have been first."""
+        taken = hold(self.path, self.lock_seconds)
+        try:
+            if self._new:
+                free_folder(self.path, but=self.early)
+        except FedtctError:
+            if taken:
+                release(self.path)
+            raise
+        self._new = False
+
     def _finding(self, name: str) -> Path:
         return self.path / FINDINGS / f"{name}.json"
 
@@ -183,7 +203,7 @@ class RunFolder(Journal):
 
     def sittings(self) -> list[dict[str, Any]]:
         """What the run ran on so far, each time that it was begun or gone on with."""
-        found: list[dict[str, Any]] = read_json(self.path / ENVIRONMENT) if (self.path / ENVIRONMENT).is_file() else []
+        found: list[dict[str, Any]] = read_json(self.path / ENVIRONMENT) if self._has(self.path / ENVIRONMENT) else []
         return found
 
     @property

@@ -15,13 +15,13 @@ RETRY_SECONDS = 0.5
 _held: dict[tuple[int, int], int] = {}  # open folders of this process, whatever they are called by now
 
 
-def hold(folder: Path, seconds: float = 0.0) -> None:
+def hold(folder: Path, seconds: float = 0.0) -> bool:
     """Keep other processes out of a folder until it is released or this process ends, however it does.
 
-    Another process has so many seconds to end.
+    Another process has so many seconds to end. Returns whether the folder was not held here already.
     """
     if fcntl is None or _identity(folder) in _held:
-        return
+        return False
     opened, deadline = os.open(folder, os.O_RDONLY), time.monotonic() + seconds
     while not _locked(opened):
         if time.monotonic() >= deadline:
@@ -29,6 +29,7 @@ def hold(folder: Path, seconds: float = 0.0) -> None:
             raise FedtctError(f"{folder} is in use: another process runs what is in it. Stop that one, or wait for it")
         time.sleep(RETRY_SECONDS)
     _held[_identity(folder)] = opened
+    return True
 
 
 def release(folder: Path) -> None:

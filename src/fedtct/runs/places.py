@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections.abc import Collection
 from pathlib import Path
 
 from fedtct.errors import FedtctError
@@ -13,13 +14,13 @@ def resuming(command: str, folder: str | Path) -> str:
     return f"{command} --resume {shlex.quote(str(folder))}"
 
 
-def free_folder(path: str | Path, todo: str = "") -> Path:
+def free_folder(path: str | Path, todo: str = "", but: Collection[str] = ()) -> Path:
     """The path, refused if something is there, with what to do then, or if nothing can be put there.
 
-    What a process left that was killed as it began is nothing.
+    What a process left that was killed as it began is nothing, nor is what has one of the names in ``but``.
     """
     path = Path(path)
-    if path.exists() and (not path.is_dir() or any(entry.suffix != HALF for entry in path.iterdir())):
+    if path.exists() and (not path.is_dir() or any(e.suffix != HALF and e.name not in but for e in path.iterdir())):
         todo = todo or f"choose another folder with --out, or {resuming('go on with it with', path)}"
         raise FedtctError(f"{path} exists: {todo}")
     check_place(path)

@@ -11,6 +11,7 @@ from fedtct.files import read_json, write_json
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Look, execute, rehearse
 from fedtct.runs.folder import CONFIG, RunFolder
+from fedtct.runs.lock import hold, release
 from fedtct.runs.places import free_folder, resuming
 from fedtct.runs.watcher import Watcher
 
@@ -64,10 +65,24 @@ class Plan:
         A run that diverges to no model at all is given up, and the others go on.
         """
         folder = Path(folder) if resume else free_folder(folder)
-        for name in self._unfinished(folder):
+        left = self._unfinished(folder)
+        for name in left:
             rehearse(self.runs[name])
-        if not (folder / PLAN).is_file():
-            self.write(folder)
+        if not left:
+            return self._carry_out(folder, watch, look)
+        folder.mkdir(parents=True, exist_ok=True)
+        hold(folder)
+        try:
+            if not resume:
+                free_folder(folder)  # another process may have been first since it was asked
+            if not (folder / PLAN).is_file():
+                self.write(folder)
+            return self._carry_out(folder, watch, look)
+        finally:
+            release(folder)
+
+    def _carry_out(self, folder: Path, watch: Watch | None, look: Look | None) -> dict[str, RunFolder]:
+        """Every run, from where it stands."""
         done = {}
         for name, config in self.runs.items():
             watcher = watch(name, config) if watch else None
