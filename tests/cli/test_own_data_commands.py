@@ -267,6 +267,17 @@ def test_predictions_of_images_are_named_by_their_files(folder, capsys):
     assert rows["new/y/2.png"] == [rows["new"][1].removeprefix("y/")]
 
 
+@pytest.mark.parametrize("command", ["predict a --input test.csv", "export a"])
+def test_of_a_run_that_diverged_nobody_is_told_to_go_on_with_it(command, folder, capsys):
+    assert main(["run", "--data", "silos", "--target", "cost", *QUICK, "--lr", "1e6", "--out", "a"]) == 2
+    capsys.readouterr()
+    assert main(command.split()) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("fedtct: a has no model: ")
+    assert "stage 1 diverged" in told
+    assert "resume" not in told
+
+
 def test_a_run_that_goes_on_with_other_files_says_so(folder, capsys, monkeypatch):
     def stop(self, row):
         raise KeyboardInterrupt

@@ -60,6 +60,20 @@ def test_a_silo_whose_targets_have_no_r2_is_named(parts: Path, capsys: pytest.Ca
     assert unknown in out_of(capsys, "compare", *asked, "--methods", "fedavg,tct", "--out", "b").splitlines()
 
 
+def test_what_diverged_is_not_laid_to_the_targets(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--data", "silos", "--target", "hours", "--ignore", "state", *QUICK, "--method", "fedavg"]
+    assert "no R²" not in out_of(capsys, "run", *asked, "--lr", "1e6", "--out", "a")
+
+
+def test_where_no_silo_has_an_r2_there_is_no_worst(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for file in (parts / "silos").iterdir():
+        pd.read_csv(file).head(5).to_csv(file, index=False)  # one of them is held out
+    asked = ["--data", "silos", "--target", "hours", "--ignore", "state", *QUICK, "--method", "fedavg"]
+    told = out_of(capsys, "run", *asked, "--out", "a").splitlines()
+    assert "north, south: no R² on held-out targets that are all alike, or one alone" in told
+    assert not [line for line in told if "worst silo" in line]
+
+
 def test_a_worst_silo_that_few_samples_make_so_is_told(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def notes(target: str, other: str, share: str) -> list[str]:
         asked = ["--data", "silos", "--target", target, "--ignore", other, "--holdout", share, *QUICK]

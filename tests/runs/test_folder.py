@@ -230,11 +230,13 @@ def test_a_step_size_that_stage_2_refuses_does_not_cost_stage_1(tmp_path: Path) 
     config = RunConfig.of(**SMALL | {"method": "tct", "rounds": (1, 1), "p": 100, "steps": 10, "stage2_lr": 1e9})
     with pytest.raises(FedtctError, match="stage 2 diverges"):
         execute(RunFolder.create(tmp_path / "a", config))
+    assert RunFolder.read(tmp_path / "a").failure.startswith("stage 2 diverges with lr=1e+09")
     with pytest.raises(FedtctError, match="another configuration: lr is"):
         RunFolder.resume(tmp_path / "a", {"lr": 0.5, "stage2_lr": "auto"})
     goes_on = RunFolder.resume(tmp_path / "a", {"stage2_lr": "auto"})
     assert [row.stage for row in goes_on.history] == ["stage1", "stage1", "convexify", "convexify"]
     execute(goes_on)
+    assert not (tmp_path / "a" / "findings" / "diverged.json").exists()
     assert RunFolder.read(tmp_path / "a").config.stage2_lr == "auto"
     with pytest.raises(FedtctError, match="another configuration: stage2_lr is"):
         RunFolder.resume(tmp_path / "a", {"stage2_lr": 0.1})

@@ -172,7 +172,7 @@ def run(
     from fedtct.deploy import processes
     from fedtct.deploy.app_folder import RUN
     from fedtct.deploy.server_app import read_run
-    from fedtct.runs.folder import CONFIG
+    from fedtct.runs.folder import CONFIG, RunFolder
 
     if dry_run:
         _dry_run(app, like, shape, classes)
@@ -193,7 +193,7 @@ def run(
         watcher = screen.watch(config.method)
         code = processes.follow(command, server / "flwr", screen.say, watcher)
     if code:
-        if (folder / CONFIG).is_file():
+        if (folder / CONFIG).is_file() and not RunFolder.read(folder).failure:  # it would only fail again
             screen.say(f"fedtct: go on with `{again}`")
         raise typer.Exit(code)
     _print_result(folder)

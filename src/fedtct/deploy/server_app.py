@@ -217,7 +217,8 @@ def _fit(federation: FlowerFederation, folder: ServerFolder, server: ServerConfi
     federation.on_reply = folder.watcher.reply
     test = test_data(server, config)
     folder.mark_files({TEST: Path(server.test)} if server.test else {})
-    fit = config.build(server.num_classes or None).fit(federation, test=test, journal=folder)
+    with folder.telling_why():
+        fit = config.build(server.num_classes or None).fit(federation, test=test, journal=folder)
     if test is not None and not isinstance(fit.model.spec.task, Regression):
         folder.find_out(CLASSES, lambda: confusion(fit.model, *test))
     folder.finish(fit)

@@ -48,14 +48,22 @@ def _not_rated(runs: Iterable[RunFolder]) -> str:
 
 def _no_r2(runs: Iterable[RunFolder]) -> str:
     names: dict[str, None] = {}
+    others = False
     for run in runs:
         agreed, found = run.agreement(), run.finding(SILOS)
-        if agreed and found and Summary.of(run).regression:
-            rated = zip(agreed["silos"], found["own"], strict=False)
-            names |= dict.fromkeys(name for name, r2 in rated if r2 is None and name not in hold_nothing_out(run))
+        if agreed and found and Summary.of(run).regression and not _diverged(run):
+            rated = dict(zip(agreed["silos"], found["own"], strict=False))
+            without = [name for name, r2 in rated.items() if r2 is None]
+            names |= dict.fromkeys(name for name in without if name not in hold_nothing_out(run))
+            others |= len(without) < len(rated)
     if not names:
         return ""
-    return f"{listing(names)}: no R² on held-out targets that are all alike, or one alone; the worst silo is another"
+    worst = "; the worst silo is another" if others else ""
+    return f"{listing(names)}: no R² on held-out targets that are all alike, or one alone{worst}"
+
+
+def _diverged(run: RunFolder) -> bool:
+    return bool(run.failure) or final_row(run.history, run.config).diverged
 
 
 def _chosen_by_the_same(run: RunFolder) -> str:
@@ -69,7 +77,7 @@ def _rough(run: RunFolder) -> str:
     """A sentence about a worst silo that may be it by chance."""
     ratings, held_out = SiloRatings.of(run), _held_out(run)
     last = final_row(run.history, run.config)
-    if ratings.on != "holdout" or len(held_out) != len(ratings.values) or last.diverged or run.failure:
+    if ratings.on != "holdout" or len(held_out) != len(ratings.values) or ratings.worst is None or _diverged(run):
         return ""
     rated = zip(held_out.items(), ratings.values, strict=True)
     name, count = max((own for own, value in rated if value == ratings.worst), key=itemgetter(1), default=("", FEW))

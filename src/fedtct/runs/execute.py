@@ -60,7 +60,7 @@ def execute(folder: RunFolder, look: Look | None = None, fit: Callable[[RunFolde
         return folder.fit()
     job = prepare(folder.config, folder.watcher)
     folder.mark_files(own_files(folder.config))
-    with quantities(folder.config.task == "regression"):
+    with folder.telling_why(), quantities(folder.config.task == "regression"):
         done = fit(folder, job)
         if look:
             look(folder, job, done)

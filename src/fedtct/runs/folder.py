@@ -7,14 +7,15 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
 
 from fedtct.classifier import MODEL_FILE, Classifier, Fit
-from fedtct.errors import FedtctError, listing
+from fedtct.errors import Diverged, FedtctError, listing
 from fedtct.federation import pick_device
 from fedtct.files import fingerprint, read_json, strict, sync, write_json, write_text
 from fedtct.history import Checkpoint, Finding, History, Journal, Row, as_plain
@@ -116,6 +117,7 @@ class RunFolder(Journal):
             this = environment(self.config.device) | {"engine": self.engine}
             this |= {"files": self.files} if self.files else {}
             write_json(self.path / ENVIRONMENT, [*self.sittings(), this])
+            self._finding(DIVERGED).unlink(missing_ok=True)  # it is tried again
             self._opened = True
         self.watcher.begin(stage, rounds, done)
 
@@ -168,14 +170,21 @@ class RunFolder(Journal):
         fit.model.save(self.path / MODEL)
         release(self.path)
 
-    def give_up(self, reason: str) -> None:
-        """Training led to no model: keep why."""
-        self.find_out(DIVERGED, lambda: {"reason": reason})
-        release(self.path)
+    @contextmanager
+    def telling_why(self) -> Iterator[None]:
+        """Around a fit: if training leads to no model, it is kept why."""
+        try:
+            yield
+        except Diverged as error:
+            if not self._new and self.failure != str(error):  # the folder may be one that is only read
+                (self.path / FINDINGS).mkdir(exist_ok=True)
+                write_json(self._finding(DIVERGED), {"reason": str(error)})
+            release(self.path)
+            raise
 
     @property
     def failure(self) -> str:
-        """Why the run has no model, if it was given up."""
+        """Why the run has no model, if training led to none."""
         found = None if self.finished else self.finding(DIVERGED)
         return found["reason"] if found else ""
 

@@ -57,6 +57,8 @@ class Saved(NamedTuple):
         build = import_function(own, Path.cwd()) if own else None
         path = chosen(path)
         run = RunFolder.read(path) if (path / CONFIG).is_file() else None
+        if run is not None and run.failure:
+            raise FedtctError(f"{path} has no model: {run.failure}")
         if run is not None and not run.finished:
             raise FedtctError(f"{path} has no model yet: go on with it with `{run.go_on}`")
         if run is not None and not own and is_function_name(run.config.model):

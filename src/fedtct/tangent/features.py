@@ -45,7 +45,7 @@ class TangentFeatures:
         """The feature map at these stage-1 weights."""
         # Attention masks are buffers of −∞; running statistics that overflow are no numbers, or +∞.
         if not bool(weights.parameters.isfinite().all() and (weights.buffers < torch.inf).all()):
-            raise Diverged("stage 1 diverged: its weights are not finite. Give it a smaller lr.")
+            raise Diverged("stage 1 diverged: its weights are not finite. Begin a new run with a smaller lr.")
         return Recipe(*weights, p=self.p, seed=self.seed, normalize=self.normalize)
 
 
