@@ -175,6 +175,19 @@ def test_the_command_gives_the_same_configuration(settings: dict[str, object], m
     assert said == [config]
 
 
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [("/usr/bin/fedtct run --seed 3", "fedtct run --seed 3"), ("/usr/bin/flwr-serverapp --token secret", None)],
+)
+def test_commands_of_fedtct_alone_are_shown(typed: str, shown: str | None, compared: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(next(compared.glob("fedavg*")), tmp_path / "run")
+    sittings = json.loads((folder / "environment.json").read_text())
+    (folder / "environment.json").write_text(json.dumps([sittings[0] | {"command": typed}]))
+    page = render(read_runs([folder]))
+    assert f"command: {shown}" in page if shown else "command: " not in page
+    assert "secret" not in page
+
+
 @pytest.mark.parametrize(("worst", "outside"), [(-2.0, True), (-0.5, False), (None, False)])
 def test_a_silo_that_the_chart_leaves_outside_is_told_of(worst: float | None, outside: bool) -> None:
     layout = silos._layout([{"x": [worst, 0.3]}], ["north", "south"], R2, "R²")

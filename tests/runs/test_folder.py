@@ -22,7 +22,7 @@ from fedtct.history import Checkpoint, Row
 from fedtct.runs import execute as execute_module
 from fedtct.runs.checkpoint import flatten, read_checkpoint, rows_at, unflatten, write_checkpoint
 from fedtct.runs.config import RunConfig
-from fedtct.runs.environment import git_commit
+from fedtct.runs.environment import environment, git_commit
 from fedtct.runs.execute import execute, prepare
 from fedtct.runs.folder import CONFIG, RunFolder, from_line, to_line
 from fedtct.runs.places import free_folder, resuming
@@ -324,6 +324,21 @@ def test_what_diverged_was_not_kept_whatever_it_got_right() -> None:
     ]
     assert rows[1].diverged
     assert final_row(rows, RunConfig.of(method="fedavg", holdout=0.2, patience=2)) is rows[0]
+
+
+@pytest.mark.parametrize(
+    ("program", "own"),
+    [
+        ("/usr/bin/fedtct", True),
+        ("/usr/lib/python3/site-packages/fedtct/__main__.py", True),
+        ("/usr/bin/flwr-serverapp", False),
+        ("/usr/lib/python3/site-packages/pytest/__main__.py", False),
+        ("", False),
+    ],
+)
+def test_commands_of_fedtct_alone_are_kept(program: str, own: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [program, "--token", "secret"])
+    assert environment("cpu")["command"] == (f"{program} --token secret" if own else None)
 
 
 def test_a_file_git_does_not_know_has_no_commit(tmp_path: Path) -> None:

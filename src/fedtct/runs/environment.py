@@ -5,6 +5,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ from fedtct.federation import pick_device
 
 
 def environment(device: str) -> dict[str, Any]:
-    """Versions, machine and command line of this process."""
+    """Versions, machine and, if it is one of fedtct's, command line of this process."""
     chosen = pick_device(device)
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": shlex.join(sys.argv),
+        "command": command_line(sys.argv),
         "fedtct": fedtct.__version__,
         "git_commit": git_commit(Path(fedtct.__file__)),
         "python": platform.python_version(),
@@ -29,6 +30,13 @@ def environment(device: str) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(chosen) if chosen.type == "cuda" else platform.processor() or "cpu",
         "threads": torch.get_num_threads(),
     }
+
+
+def command_line(words: Sequence[str]) -> str | None:
+    """What was typed, of a command of fedtct's: those of other programs may have secrets in them, as Flower's have."""
+    program = Path(words[0] if words else "")
+    own = program.stem == "fedtct" or program.parts[-2:] == ("fedtct", "__main__.py")
+    return shlex.join(words) if own else None
 
 
 @cache

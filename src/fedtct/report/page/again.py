@@ -1,12 +1,12 @@
 """How to run it again: commands, configuration and environment of every run."""
 
 import shlex
-from pathlib import Path
 from typing import Any
 
 from fedtct.report.page.blocks import Block, Details, Section
 from fedtct.report.page.tasks import Task
 from fedtct.runs.config import RunConfig
+from fedtct.runs.environment import command_line
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.settings import ELSEWHERE, SETTINGS
 
@@ -23,7 +23,7 @@ def _details(label: str, run: RunFolder) -> Details:
     if sittings:
         began = sittings[0]
         resumed = {"resumed": f"{len(sittings) - 1} times"} if len(sittings) > 1 else {}
-        typed = {"command": _named(began["command"])} if "command" in began else {}
+        typed = {"command": _named(began["command"])} if began.get("command") else {}
         facts = began | typed | resumed
         texts["Environment"] = "".join(f"{key}: {value}\n" for key, value in facts.items() if value is not None)
     return Details(f"{label}, seed {run.config.seed}", command(run.config), texts)
@@ -50,7 +50,7 @@ def command(config: RunConfig) -> str:
     return shlex.join(words)
 
 
-def _named(command_line: str) -> str:
-    """The command with the program's name in place of where it lies."""
-    program, *words = shlex.split(command_line) or [""]
-    return shlex.join([Path(program).name.replace("__main__.py", "fedtct"), *words])
+def _named(typed: str) -> str | None:
+    """The command with the program's name in place of where it lies; none if it is not fedtct's."""
+    words = shlex.split(typed)
+    return shlex.join(["fedtct", *words[1:]]) if command_line(words) else None
