@@ -294,6 +294,40 @@ def test_a_run_that_goes_on_with_other_files_says_so(folder, capsys, monkeypatch
     assert told in " ".join(capsys.readouterr().err.split())
 
 
+def test_a_run_goes_on_where_its_files_were_moved_to(folder, capsys, monkeypatch):
+    def stop(self, row):
+        raise KeyboardInterrupt
+
+    words = ["run", "--data", "silos", "--target", "state", "--test", "test.csv", *QUICK, "--method", "fedavg"]
+    with monkeypatch.context() as context:
+        context.setattr(RunFolder, "record", stop)
+        assert main([*words, "--out", "a"]) == 130
+    assert main([*words, "--out", "whole", "--json"]) == 0
+    (folder / "elsewhere").mkdir()
+    (folder / "silos").rename("elsewhere/tables")
+    (folder / "test.csv").rename("elsewhere/t.csv")
+    begun = (folder / "a" / "config.toml").read_text()
+    (folder / "others").mkdir()
+    for name in ("north", "west"):
+        shutil.copy("elsewhere/tables/north.csv", f"others/{name}.csv")
+    capsys.readouterr()
+    moved = ["--test", "elsewhere/t.csv", "--json"]
+    assert main(["run", "--resume", "a", "--data", "others", *moved]) == 2
+    assert "the run was begun with silos north, south, here are north, west" in capsys.readouterr().err
+    assert (folder / "a" / "config.toml").read_text() == begun
+    assert main(["run", "--resume", "a", "--data", str(folder / "elsewhere" / "tables") + "/", *moved]) == 0
+    assert "other data" not in capsys.readouterr().err
+    there, again = ([row.test_accuracy for row in RunFolder.read(path).history] for path in ("whole", "a"))
+    assert again == there
+    assert RunFolder.read("a").config.test == "elsewhere/t.csv"
+
+
+def test_files_of_ones_own_are_not_added_to_a_run_that_goes_on(folder, capsys):
+    run(capsys, "--target", "state", "--out", "a")
+    assert main(["run", "--resume", "a", "--test", "test.csv"]) == 2
+    assert 'test is "" there, "test.csv" here' in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("buffered", [False, True])
 def test_predictions_that_do_not_fit_are_an_error(folder, capsys, monkeypatch, buffered):
     run(capsys, "--target", "state", "--out", "a")

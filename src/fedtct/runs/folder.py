@@ -231,6 +231,9 @@ class RunFolder(Journal):
         """Take the fingerprints of people's own files, and say so if the run was begun with others."""
         self.files = {name: fingerprint(path) for name, path in paths.items()}
         before: dict[str, str] = next((sitting["files"] for sitting in self.sittings() if "files" in sitting), {})
+        begun, here = (sorted({*files} - {TEST}) for files in (before, paths))
+        if begun and begun != here:
+            raise FedtctError(f"the run was begun with silos {listing(begun)}, here are {listing(here)}")
         if changed := [name for name, mark in self.files.items() if before.get(name, mark) != mark]:
             told = f"the files of {listing(changed)} are not those that the run was begun with"
             warnings.warn(f"{told}: it goes on with other data", stacklevel=2)

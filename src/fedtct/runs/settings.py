@@ -112,9 +112,10 @@ class Settings:
         return "".join(f"{name} = {as_toml(value)}\n" for name, value in asdict(self).items())
 
     def differences(self, given: Mapping[str, Any]) -> list[str]:
-        """Which of these settings are not the ones here; where datasets are is no difference."""
-        names = [name for name in given if name != "data_dir"]
-        return [name for name in names if as_value(name, given[name]) != getattr(self, name)]
+        """Which of these settings are not the ones here; where datasets and people's own files are is no difference."""
+        theirs = {name: as_value(name, value) for name, value in given.items() if name != "data_dir"}
+        moved = [name for name in ("data", "test") if theirs.get(name) and getattr(self, name)]
+        return [name for name, value in theirs.items() if name not in moved and value != getattr(self, name)]
 
 
 SETTINGS = {spec.name: spec for spec in fields(Settings)}
