@@ -38,11 +38,14 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
-def drop_halves(folder: Path) -> None:
-    """Remove what processes that were killed left in a folder: each has a name of its own, so they would pile up."""
+def drop_halves(folder: Path, seconds: float = ABANDONED_SECONDS) -> None:
+    """Remove what processes that were killed left in a folder: each has a name of its own, so they would pile up.
+
+    Where nobody else can be writing, ``seconds`` may be none.
+    """
     for half in folder.glob(HALVES):
         with suppress(OSError):  # another process may have just removed it, or made it whole
-            if time.time() - half.stat().st_mtime > ABANDONED_SECONDS:
+            if time.time() - half.stat().st_mtime >= seconds:
                 half.unlink()
 
 

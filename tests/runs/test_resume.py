@@ -15,6 +15,7 @@ import pytest
 
 from fedtct.cli import main
 from fedtct.errors import FedtctError
+from fedtct.files import HALF
 from fedtct.history import Checkpoint, Row
 from fedtct.least_squares import closed_form
 from fedtct.runs import folder as folder_module
@@ -146,7 +147,15 @@ def test_half_a_line_and_half_a_checkpoint_are_dropped(tmp_path: Path) -> None:
         file.write('{"stage": "stage1", "rou')
     (doomed.path / "checkpoints" / "stage1.safetensors.half").write_bytes(b"half")
     (doomed.path / "model.half").mkdir()
-    assert run(RunFolder.resume(doomed.path)) == expected
+    left = [doomed.path / part / f"x.safetensors.0123abcd{HALF}" for part in ("checkpoints", "model")]
+    for file in left:
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"half")
+    resumed = RunFolder.resume(doomed.path)
+    assert not [file for file in left if file.exists()]
+    left[0].write_bytes(b"half")
+    assert run(resumed) == expected
+    assert not left[0].exists()
 
 
 def test_a_process_that_is_killed_by_the_system_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ import torch
 from fedtct.classifier import MODEL_FILE, Classifier, Fit
 from fedtct.errors import Diverged, FedtctError, listing
 from fedtct.federation import pick_device
-from fedtct.files import fingerprint, read_json, strict, sync, write_json, write_text
+from fedtct.files import drop_halves, fingerprint, read_json, strict, sync, write_json, write_text
 from fedtct.history import Checkpoint, Finding, History, Journal, Row, as_plain
 from fedtct.models import Model
 from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
@@ -73,6 +73,7 @@ class RunFolder(Journal):
         if not folder.finished:
             folder._check_engine()
             hold(path, cls.lock_seconds)
+            folder._drop_halves()
         folder._rewind()
         return folder
 
@@ -168,6 +169,7 @@ class RunFolder(Journal):
     def finish(self, fit: Fit) -> None:
         """Write the model; it appears whole or not at all."""
         fit.model.save(self.path / MODEL)
+        self._drop_halves()
         release(self.path)
 
     @contextmanager
@@ -203,6 +205,11 @@ class RunFolder(Journal):
                 release(self.path)
             raise
         self._new = False
+
+    def _drop_halves(self) -> None:
+        """Remove what killed processes left where only who holds the folder writes."""
+        for part in (CHECKPOINTS, MODEL):
+            drop_halves(self.path / part, seconds=0.0)
 
     def _finding(self, name: str) -> Path:
         return self.path / FINDINGS / f"{name}.json"
