@@ -18,6 +18,9 @@ from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.keys import make_keys
 from fedtct.deploy.server_app import read_run
 from fedtct.deploy.silo_config import SiloConfig
+from fedtct.runs.config import RunConfig
+from fedtct.runs.execute import execute
+from fedtct.runs.folder import RunFolder
 
 WITHOUT_FLOWER = """
 import sys, importlib.util
@@ -263,6 +266,17 @@ def test_without_flower_everything_else_works_and_these_say_what_to_install(word
     command = [sys.executable, "-c", WITHOUT_FLOWER, *words.split()]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert (result.returncode, result.stderr) == (2, "fedtct: Flower is not installed: pip install 'fedtct[flower]'\n")
+
+
+def test_up_starts_nothing_for_a_run_that_is_over(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(processes, "start", lambda *words, **more: pytest.fail("something was started"))
+    config = RunConfig.of(limit=100, silos=2, split="iid", method="fedavg", rounds=1)
+    execute(RunFolder.create(tmp_path / "demo" / "run", config))
+    (tmp_path / "demo" / "run" / "report.html").touch()
+    assert main(["deploy", "up", "--resume", str(tmp_path / "demo")]) == 0
+    out, err = capsys.readouterr()
+    assert f"{tmp_path / 'demo'} is finished already" in err
+    assert f"everything is in {tmp_path / 'demo' / 'run'}" in " ".join(out.split())
 
 
 @pytest.mark.slow  # a minute and a half: two starts of a federation

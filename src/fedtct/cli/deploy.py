@@ -259,13 +259,17 @@ def up(
     screen = Screen()
     screen.wait("getting ready")
     with screen:
-        from fedtct.deploy.demo import prepare_demo, run_demo
+        from fedtct.deploy.demo import RUN_FOLDER, is_over, prepare_demo, run_demo
         from fedtct.deploy.processes import as_ctrl_c
         from fedtct.runs.places import free_folder
 
         folder = resume or free_folder(out or next_free(Path("runs/deploy-demo")))
         if resume is None:
             prepare_demo(folder, local, rounds)
+        elif is_over(folder):
+            screen.say(f"{folder} is finished already")
+            _print_result(folder / RUN_FOLDER)
+            return
         watcher = screen.watch("tct")
         with stoppable(screen, folder, resuming("fedtct deploy up", folder)), as_ctrl_c():
             run = run_demo(folder, screen.say, watcher)

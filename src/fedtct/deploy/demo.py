@@ -11,10 +11,12 @@ from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.local import LocalDeployment
 from fedtct.errors import FedtctError
 from fedtct.files import write_text
-from fedtct.runs.folder import CONFIG
+from fedtct.report.page.write import REPORT
+from fedtct.runs.folder import CONFIG, RunFolder
 from fedtct.runs.toml import as_toml
 from fedtct.runs.watcher import Watcher
 
+RUN_FOLDER = "run"
 SETTINGS = """dataset = "digits"
 split = "classes:{classes}"
 method = "tct"
@@ -45,10 +47,16 @@ def prepare_demo(folder: Path, silos: int, rounds: int) -> None:
         classes=classes,
         silos=silos,
         rounds=rounds,
-        out=as_toml(str(folder.absolute() / "run")),
+        out=as_toml(str(folder.absolute() / RUN_FOLDER)),
         test=as_toml(str(test)),
     )
     write_text(make_app(folder / "app") / RUN, settings)
+
+
+def is_over(folder: Path) -> bool:
+    """Whether there is nothing left to do: the run has its model and its report, which is the last thing it writes."""
+    run = folder / RUN_FOLDER
+    return (run / CONFIG).is_file() and RunFolder.read(run).finished and (run / REPORT).is_file()
 
 
 def run_demo(folder: Path, say: Callable[[str], None], watcher: Watcher) -> Path:
@@ -57,7 +65,7 @@ def run_demo(folder: Path, say: Callable[[str], None], watcher: Watcher) -> Path
     if not (folder / "app" / RUN).is_file():
         raise FedtctError(f"{folder} is not what fedtct deploy up makes: there is no app in it")
     data = {file.stem: str(file) for file in (folder / "data").glob("silo-*.npz")}
-    run = folder / "run"
+    run = folder / RUN_FOLDER
     say(f"starting a server and {len(data)} silos on this machine, with TLS and a key for each")
     with LocalDeployment(folder / "federation", data) as federation:
         say(f"the server listens on 127.0.0.1:{federation.port}; the run starts")
