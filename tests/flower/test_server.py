@@ -4,6 +4,8 @@ import json
 import time
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from flower_helpers import InlineGrid, local, parts, write_npz
@@ -275,6 +277,21 @@ def test_of_two_servers_with_one_new_folder_the_second_to_begin_is_refused(tmp_p
 
 def tree(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_what_is_odd_about_the_servers_test_data_is_told_under_its_name(tmp_path, recwarn):
+    def patients(towns):
+        return pd.DataFrame({"age": range(12), "town": towns}), np.array(["ill", "well"] * 6)
+
+    grid = InlineGrid(tmp_path, [patients(["Ulm", "Rom"] * 6)] * 2)
+    x, y = patients(["Ulm", "Oslo"] * 6)
+    x.assign(state=y).to_csv(tmp_path / "test.csv", index=False)
+    settings = {"method": "fedavg", "rounds": 1, "silos": 2, "split": "own", "data": "elsewhere", "target": "state"}
+    server = ServerConfig(out=str(tmp_path / "run"), round_timeout=1.0, test=str(tmp_path / "test.csv"))
+    serve(grid, RunConfig.of(**settings), server)
+    told = [str(warning.message) for warning in recwarn if "column 'town'" in str(warning.message)]
+    assert told
+    assert all(text.startswith("the test data: column") for text in told)
 
 
 def test_files_of_the_servers_are_found_from_the_app_folder(tmp_path):

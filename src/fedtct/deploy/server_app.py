@@ -3,6 +3,7 @@
 import json
 import secrets
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -220,7 +221,9 @@ def _fit(federation: FlowerFederation, folder: ServerFolder, server: ServerConfi
     with folder.telling_why():
         fit = config.build(server.num_classes or None).fit(federation, test=test, journal=folder)
     if test is not None and not isinstance(fit.model.spec.task, Regression):
-        folder.find_out(CLASSES, lambda: confusion(fit.model, *test))
+        with warnings.catch_warnings():  # training has warned of the same samples, as the test data
+            warnings.simplefilter("ignore", UserWarning)
+            folder.find_out(CLASSES, lambda: confusion(fit.model, *test))
     folder.finish(fit)
     return fit
 
