@@ -6,11 +6,12 @@ import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedtct.cli import main
-from fedtct.report.page import read_runs, silos, stage2, traffic, write_report
+from fedtct.report.page import progress, read_runs, silos, stage2, traffic, write_report
 from fedtct.report.page.again import command
 from fedtct.report.page.blocks import ACCURACY, FIELDS, R2, Chart, logarithmic, number
 from fedtct.report.page.tasks import arrange
@@ -279,3 +280,26 @@ def test_it_says_which_samples_are_a_silos_own_where_seeds_differ_in_that(tmp_pa
     (task,) = arrange(read_runs([tmp_path / "runs"]))
     whose = f"is {SILO_SAMPLES['test']} or {SILO_SAMPLES['holdout']};"
     assert whose in silos.section(task).intro
+
+
+def test_what_is_dashed_ringed_or_wide_is_told_where_it_is_drawn(compared: Path, run_with: RunWith) -> None:
+    def drawn(*runs: RunFolder) -> tuple[str, list[dict[str, Any]]]:
+        (task,) = arrange(runs)
+        section = progress.section(task)
+        return section.intro, [trace for chart in section.blocks for trace in chart.data]
+
+    begun = run_with(compared / "tct-classes4-seed0", "begun")
+    rows = (begun.path / "metrics.jsonl").read_bytes()
+    (begun.path / "metrics.jsonl").write_bytes(rows[: rows.index(b'{"stage": "convexify"')])
+    intro, traces = drawn(RunFolder.read(begun.path))
+    assert intro == "Stage 1 of TCT is dashed."
+    assert {trace["line"]["dash"] for trace in traces if "dash" in trace.get("line", {})} == {"4px,3px"}
+    assert not any(trace.get("marker", {}).get("color") == "@page" for trace in traces)
+
+    intro, traces = drawn(*read_runs([compared / f"{method}-classes4-seed0" for method in ("fedavg", "tct")]))
+    assert "dashed; stage 2 begins at the ring. A line is wider where others lie on it." in intro
+    assert {trace["line"]["width"] for trace in traces if trace["name"] == "FedAvg" and trace["mode"] == "lines"} == {5}
+    assert any(trace.get("marker", {}).get("color") == "@page" for trace in traces)
+
+    intro, _ = drawn(*read_runs([compared / "fedavg-classes4-seed0"]))
+    assert intro == ""

@@ -145,11 +145,11 @@ def test_a_curve_that_others_lie_on_is_drawn_wider_and_ordinary_ones_are_not(tmp
         curves, _ = read_curves({label: stage("stage1", values) for label, values in accuracies.items()})
         return beneath(curves, lambda point: point.rounds, 4)
 
-    assert widths(a=[0.1, 0.5, 0.9], b=[0.1, 0.5, 0.9], c=[0.1, 0.5, 0.9]) == [8, 4, 0]
+    assert widths(a=[0.1, 0.5, 0.9], b=[0.1, 0.5, 0.9], c=[0.1, 0.5, 0.9]) == [6, 3, 0]
     assert widths(a=[0.2, 0.5, 0.9], b=[0.1, 0.6, 0.8]) == [0, 0]
     assert widths(a=[0.9, 0.9, 0.9], b=[0.9, 0.9]) == [4, 0]  # as far as it goes
-    assert widths(**{f"m{k}": [0.9, 0.9] for k in range(9)})[0] == 4 * 3  # no wider, however many they are
+    assert widths(**{f"m{k}": [0.9, 0.9] for k in range(9)})[0] == 4 * 1.5  # no wider, however many they are
     curves, _ = read_curves({"FedAvg": stage("stage1", [0.1, 0.4, 0.5]), "TCT": tct()})
-    assert beneath(curves, lambda point: point.rounds, 4) == [0, 0]  # one lets the other show through its dashes
+    assert beneath(curves, lambda point: point.rounds, 4) == [4, 0]  # on both sides of the dashes
     write_plots({"a": stage("stage1", [0.9, 0.9]), "b": stage("stage1", [0.9, 0.9])}, tmp_path)
     assert "stroke-width: 4.8" in svg(tmp_path, "round")

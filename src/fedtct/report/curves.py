@@ -13,7 +13,7 @@ from fedtct.history import RATED_ON, Row, rated_on
 
 LOWEST_R2 = -1.0  # that is shown: far worse ones would hide all others
 SAME = 1e-3  # of a value: a difference that is hardly seen
-FEW = 3  # curves that lie on one: with more, each makes it wider by less
+WIDEST = 1.5  # times what one curve makes another wider: however many lie on it, it hides no small differences
 COVERED = 0.25  # of a curve's points: with fewer below another one, most of it is seen anyway
 MEASURES = {"accuracy": "accuracy", "r2": "R²"}
 Histories = Mapping[str, Sequence[Row] | Sequence[Sequence[Row]]]
@@ -90,12 +90,12 @@ def level(curve: Curve, farthest: float) -> Curve:
 def beneath(curves: Sequence[Curve], measure: Callable[[Point], float], wider: float) -> list[float]:
     """How much wider to draw each curve, for those drawn after it that lie on it: it is seen on both sides of them."""
     counts = [sum(_covers(other, curve, measure) for other in curves[at + 1 :]) for at, curve in enumerate(curves)]
-    return [count * wider * min(1, FEW / max(counts)) if count else 0 for count in counts]
+    return [count * wider * min(1, WIDEST / max(counts)) if count else 0 for count in counts]
 
 
 def _covers(upper: Curve, lower: Curve, measure: Callable[[Point], float]) -> bool:
-    """Whether much of a curve is under another one; the dashes of an earlier stage let it show through."""
-    xs, ys = [measure(point) for point in upper.stages[-1]], [point.value for point in upper.stages[-1]]
+    """Whether much of a curve is under another one."""
+    xs, ys = [measure(point) for point in upper.points], [point.value for point in upper.points]
     places = [(measure(point), point.value) for point in lower.points]
     shared = [(y, float(np.interp(x, xs, ys))) for x, y in places if xs[0] <= x <= xs[-1]]
     return sum(math.isclose(a, b, rel_tol=SAME) for a, b in shared) > max(1, COVERED * len(places))

@@ -16,7 +16,7 @@ from fedtct.report.style import COLOURS, MARKERS, QUIET, WHOLE, new_figure, save
 
 WIDER = 3.0  # points, of a line for each one that lies on it
 MARKS = 8  # markers along a curve, about
-DASHES = (3.5, 2.5)  # of stages before the last: they let a curve below show through
+DASHES = (3.5, 2.5)  # of stages before the last, in widths of the line
 
 Measure = Callable[[Point], float]
 
@@ -56,6 +56,7 @@ def _draw(axes: Axes, curve: Curve, index: int, measure: Measure, shares: bool, 
     style: Literal[":", "-"] = ":" if curve.silent else "-"
     *earlier, last = [([measure(p) for p in stage], [p.value for p in stage]) for stage in curve.stages]
     for xs, ys in earlier:
+        axes.plot(xs, ys, color="white", lw=1.4 + wider, clip_on=not shares)  # dashes are seen on a line below
         axes.plot(xs, ys, "--", color=colour, dashes=DASHES, lw=1.4 + wider, clip_on=not shares)
         axes.plot(xs[-1], ys[-1], "o", ms=9 + wider, mfc="white", mec=colour, mew=1.5, zorder=3)
     axes.plot(*last, style, color=colour, lw=1.8 + wider, clip_on=not shares)

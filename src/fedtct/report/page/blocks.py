@@ -23,7 +23,7 @@ SYMBOLS = (
 assert len(SYMBOLS) == len(MARKERS), "a marker of every picture has a symbol on the page"
 QUIET, SCALE, FIELDS = "@quiet", "@scale", "@fields"
 NARROW = 0.9  # accuracies that are all above look like one line on an axis from zero
-PERCENT: Trace = {"tickformat": ".0%", "range": [0, 1.02], "dtick": 0.2}
+PERCENT: Trace = {"tickformat": "$.0%", "range": [0, 1.02], "dtick": 0.2}
 NUMBER: Trace = {"tickformat": ".1f", "range": [0, 1.02], "dtick": 0.2}
 
 
@@ -152,7 +152,7 @@ def logarithmic(values: Iterable[float | None], title: str = "") -> Trace:
 def _marks(low: float, high: float) -> list[float]:
     """Round numbers from 10^low to 10^high: evenly spaced within a decade, else 1, 2, 5 or powers of ten."""
     if high - low < 0.8:
-        wide = (10**high - 10**low) / 5
+        wide = (10**high - 10**low) / 7
         step = next(f * 10.0 ** floor(log10(wide)) for f in (1, 2, 5, 10) if f * 10.0 ** floor(log10(wide)) >= wide)
         return [step * k for k in range(ceil(10**low / step), floor(10**high / step) + 1)]
     factors, apart = (1, 2, 5) if high - low < 2.2 else (1,), 1 + int(high - low) // 6
@@ -162,7 +162,8 @@ def _marks(low: float, high: float) -> list[float]:
 
 def rounds_axis(title: str, last: float) -> Trace:
     """An axis of rounds, of which there are no halves."""
-    return {"title": {"text": title}, "rangemode": "tozero"} | ({"dtick": 1} if last <= 6 else {})
+    hover = {"unifiedhovertitle": {"text": "round %{x}"}}
+    return {"title": {"text": title}, "rangemode": "tozero"} | hover | ({"dtick": 1} if last <= 6 else {})
 
 
 LANES = 0.62  # of a row's height is for symbols, a lane for each method
@@ -226,7 +227,7 @@ class Rating:
         return text if float(text[1:]) else text[1:]
 
 
-ACCURACY = Rating("accuracy", PERCENT, ".1%", 100, 1, " %")
+ACCURACY = Rating("accuracy", PERCENT, "$.1%", 100, 1, " %")
 R2 = Rating("R²", NUMBER, ".3f", 1, 3, "")
 
 

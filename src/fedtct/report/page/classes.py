@@ -75,7 +75,7 @@ def _recalls(method: Method, task: Task, tables: list[Confusion], names: list[st
         y=beside(shown, method, task.methods),
         marker={"color": colour(method), "symbol": symbol(method), "size": 8},
         customdata=[names[c] for c in shown],
-        hovertemplate=f"class %{{customdata}}, {escape(method.label)}: %{{x:.1%}}<extra></extra>",
+        hovertemplate=f"class %{{customdata}}, {escape(method.label)}: %{{x:$.1%}}<extra></extra>",
     )
 
 
@@ -95,9 +95,9 @@ def _heatmap(table: Confusion, names: list[str]) -> Chart:
         "zmax": 1,
         "xgap": 1 if len(names) <= 30 else 0,
         "ygap": 1 if len(names) <= 30 else 0,
-        "colorbar": {"tickformat": ".0%", "thickness": 10, "outlinewidth": 0, "len": 0.9},
+        "colorbar": {"tickformat": "$.0%", "thickness": 10, "outlinewidth": 0, "len": 0.9},
         "hovertemplate": "%{customdata[0]} taken for %{customdata[1]}:<br>"
-        "%{customdata[2]:,} samples, %{z:.1%} of the class<extra></extra>",
+        "%{customdata[2]:,} samples, %{z:$.1%} of the class<extra></extra>",
     }
     if len(names) <= 12:
         trace |= {"text": [[str(n) if n else "" for n in row] for row in shown], "texttemplate": "%{text}"}

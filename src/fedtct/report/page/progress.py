@@ -1,6 +1,5 @@
 """Accuracy and loss by round and by megabyte: a curve a method, a band over its seeds, stages told apart."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -26,8 +25,8 @@ STAGES = {"stage1": "stage 1", "convexify": "statistics", "stage2": "stage 2"}  
 WHOSE = {"test_loss": "Test", "holdout_loss": "Held-out", "train_loss": "Training"}  # the first that is known
 LOSSES = {"stage1": "cross-entropy in stage 1", "stage2": "squared error in stage 2"}
 LOSS = Rating("loss", {}, ".3g", 1, 3, "")
-WIDER = 4  # pixels, of a line for each one that lies on it
-AXES = {"round": "rounds", "megabyte": "MB a silo sends and receives"}
+THICK = 2  # pixels, of a line
+WIDER = 3  # pixels, of a line for each one that lies on it
 MEASURES: dict[str, Callable[[Point], float]] = {
     "round": lambda point: point.rounds,
     "megabyte": lambda point: point.megabytes,
@@ -43,7 +42,6 @@ def section(task: Task) -> Section:
     rating = rating_of(task)
     curves = whole if task.regression else _trained(whole)
     start = "" if curves is whole else " Round 0 is lower, and left out of the charts of accuracy."
-    start += " A line is wider where others lie on it." if any(beneath(curves, MEASURES["round"], WIDER)) else ""
     axis = rating.axis_for(point.low for curve in curves for point in curve.points)
     charts = _charts(accuracy[0].upper() + accuracy[1:], task, curves, rating, {"yaxis": axis})
     rows = [row for many in histories.values() for rows in many for row in rows]
@@ -53,7 +51,7 @@ def section(task: Task) -> Section:
         if any(len(curve.points) > 1 for curve in curves):
             values = [value for curve in curves for point in curve.points for value in (point.low, point.high)]
             charts += _charts(f"{WHOSE[field]} {loss}", task, curves, LOSS, {"yaxis": logarithmic(values)})
-    return Section("How it went", charts, intro=(_reading(task) + start).strip())
+    return Section("How it went", charts, intro=(_reading(task, whole, charts) + start).strip())
 
 
 def _trained(curves: list[Curve]) -> list[Curve]:
@@ -69,10 +67,14 @@ def _rated(method: Method) -> bool:
     return all(rated_on(run.history) for run in method.runs)
 
 
-def _reading(task: Task) -> str:
+def _reading(task: Task, curves: Sequence[Curve], charts: Sequence[Chart]) -> str:
     parts = ["Switch methods on and off above."] if len(task.methods) > 1 else []
-    if any(method.config.method == "tct" for method in task.methods):
-        parts.append("Stage 1 of TCT is dashed; stage 2 begins at the ring.")
+    tct = {method.label for method in task.methods if method.config.method == "tct"}
+    if drawn := [curve for curve in curves if curve.label in tct]:
+        ring = "; stage 2 begins at the ring" if any(len(curve.stages) > 1 for curve in drawn) else ""
+        parts.append(f"Stage 1 of TCT is dashed{ring}.")
+    if any(trace.get("line", {}).get("width", 0) > THICK for chart in charts for trace in chart.data):
+        parts.append("A line is wider where others lie on it.")
     if any(len(method.runs) > 1 for method in task.methods):
         parts.append("A line is the mean over seeds, its band goes from the worst to the best.")
     return " ".join(parts)
@@ -91,10 +93,17 @@ def _charts(what: str, task: Task, curves: Sequence[Curve], shown: Rating, layou
                 traces.append(_level(method, curve, shown, wider))
             else:
                 traces += _draw(method, curve, shown, measure, wider)
-        last = max(curve.last.rounds for curve in curves) if unit == "round" else math.inf
-        axis = rounds_axis(AXES[unit], last)
-        charts.append(Chart(f"{what} by {unit}", traces, {"xaxis": axis} | layout))
+        charts.append(Chart(f"{what} by {unit}", traces, {"xaxis": _across(unit, curves)} | layout))
     return charts
+
+
+def _across(unit: str, curves: Sequence[Curve]) -> Trace:
+    """From zero, but for stage 2 alone: more than half would be empty."""
+    begun = {"rangemode": "normal"} if all(curve.points[0].stage == "stage2" for curve in curves) else {}
+    if unit == "round":
+        return rounds_axis("rounds", max(curve.last.rounds for curve in curves)) | begun
+    axis = {"title": {"text": "MB a silo sends and receives"}, "rangemode": "tozero"}
+    return axis | {"unifiedhovertitle": {"text": "%{x:.3g} MB"}} | begun
 
 
 def _draw(method: Method, curve: Curve, shown: Rating, measure: Callable[[Point], float], wider: float) -> list[Trace]:
@@ -107,11 +116,13 @@ def _draw(method: Method, curve: Curve, shown: Rating, measure: Callable[[Point]
         traces.append(trace_of(method, x=[*x, *x[::-1]], y=[*low, *high[::-1]], **band, **quiet))
     *earlier, final = curve.stages
     for stage in (*earlier, final):
-        last = stage is final
-        line = {"color": colour(method), "width": (2 if last else 1.5) + wider, "dash": "solid" if last else "4px,3px"}
-        traces.append(
-            trace_of(method, x=[*map(measure, stage)], y=[p.value for p in stage], mode="lines", line=line, **quiet)
-        )
+        places = {"x": [*map(measure, stage)], "y": [p.value for p in stage]}
+        line: Trace = {"color": colour(method), "width": THICK + wider}
+        if method.config.method == "tct" and stage[-1].stage == "stage1":
+            ground = line | {"color": "@page"}  # on which dashes are seen where another line is below
+            traces.append(trace_of(method, **places, mode="lines", line=ground, **quiet))
+            line["dash"] = _dashes(wider)
+        traces.append(trace_of(method, **places, mode="lines", line=line, **quiet))
     for stage in earlier:
         ring = {"color": "@page", "size": 11 + wider, "line": {"color": colour(method), "width": 2}}
         end = stage[-1]
@@ -124,24 +135,31 @@ def _draw(method: Method, curve: Curve, shown: Rating, measure: Callable[[Point]
             y=[p.value for p in curve.points],
             mode="markers",
             marker=marker,
-            customdata=[[p.value, _place(p), _range(p, curve, shown)] for p in curve.points],
-            hovertemplate=f"%{{customdata[0]:{shown.template}}}%{{customdata[2]}}, %{{customdata[1]}}",
+            customdata=[[_range(p, curve, shown), place(method, p, measure)] for p in curve.points],
+            hovertemplate=f"%{{y:{shown.template}}}%{{customdata[0]}}%{{customdata[1]}}",
         )
     )
     return traces
 
 
+def _dashes(wider: float) -> str:
+    """So much longer than the line is wide that they do not look like bars."""
+    return f"{4 + 2 * wider:g}px,{3 + wider:g}px"
+
+
 def _level(method: Method, curve: Curve, shown: Rating, wider: float) -> Trace:
     """What sends nothing, at where it ends."""
-    line = {"color": colour(method), "width": 2 + wider, "dash": "dot"}
+    line = {"color": colour(method), "width": THICK + wider, "dash": "dot"}
     ends = {"x": [point.megabytes for point in curve.points], "y": [point.value for point in curve.points]}
-    told = {"customdata": [[point.value] for point in curve.points]}
-    template = f"%{{customdata[0]:{shown.template}}}, sends nothing"
-    return trace_of(method, **ends, **told, mode="lines", line=line, hovertemplate=template)
+    template = f"%{{y:{shown.template}}}, sends nothing"
+    return trace_of(method, **ends, mode="lines", line=line, hovertemplate=template)
 
 
-def _place(point: Point) -> str:
-    return f"{STAGES.get(point.stage, point.stage)} round {point.round}"
+def place(method: Method, point: Point, measure: Callable[[Point], float]) -> str:
+    """The round of the stage, or what the axis does not tell of it: other methods than TCT have no stages."""
+    if method.config.method == "tct":
+        return f", {STAGES.get(point.stage, point.stage)} round {point.round}"
+    return "" if measure is MEASURES["round"] else f", round {point.round}"
 
 
 def _range(point: Point, curve: Curve, shown: Rating) -> str:

@@ -114,8 +114,7 @@ def _eigenvalues(method: Method, curve: dict[str, list[float]], name: str) -> Tr
         x=curve["ranks"],
         y=[v if v > 0 else None for v in curve["eigenvalues"]],
         mode="lines" if len(curve["ranks"]) > 1 else "markers",
-        line={"color": colour(method), "width": 1},
-        opacity=0.7,
+        line={"color": colour(method), "width": 1.5},
         hovertemplate=f"{escape(name)}, rank %{{x}}: %{{y:.3g}}<extra></extra>",
     )
 
@@ -146,7 +145,7 @@ def _steps(task: Task, method: Method, found: Finding) -> Chart:
         y=list(range(len(shares))),
         marker={"color": colour(method)},
         customdata=[[number(2 / value), name] for value, name in zip(found["largest_eigenvalues"], names, strict=True)],
-        hovertemplate="silo %{customdata[1]}: %{x:.0%} of %{customdata[0]}<extra></extra>",
+        hovertemplate="silo %{customdata[1]}: %{x:$.0%} of %{customdata[0]}<extra></extra>",
     )
     layout = {
         "xaxis": PERCENT | {"range": [0, 1.1], "title": {"text": "share of the step size that diverges"}},

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from fedtct.history import Row
+from fedtct.report.curves import Curve, Point, beneath
 from fedtct.report.page.blocks import (
     FIELDS,
     Block,
@@ -19,7 +20,7 @@ from fedtct.report.page.blocks import (
     ticks,
     trace_of,
 )
-from fedtct.report.page.progress import STAGES
+from fedtct.report.page.progress import MEASURES, STAGES, THICK, WIDER, place
 from fedtct.report.page.tasks import Method, Task
 
 WAYS = {"down": "received", "up": "sent"}
@@ -47,7 +48,9 @@ def section(task: Task) -> Section | None:
 
 
 def _chart(way: str, methods: Sequence[Method]) -> Chart:
-    traces = [_line(way, method) for method in methods]
+    curves = [_curve(way, method) for method in methods]
+    wider = beneath(curves, MEASURES["round"], WIDER)
+    traces = [_line(*each) for each in zip(methods, curves, wider, strict=True)]
     axis = rounds_axis("rounds, those of the statistics included", max(len(trace["x"]) for trace in traces))
     layout = {"xaxis": axis, "yaxis": {"title": {"text": f"MB {WAYS[way]}"}, "rangemode": "tozero"}}
     return Chart(f"Megabytes {WAYS[way]} by round", traces, layout)
@@ -79,21 +82,25 @@ def _every_silo(way: str, history: Sequence[Row], names: list[str]) -> Chart:
     return Chart(f"Megabytes {WAYS[way]} by silo and round", [trace], layout, height=rows_height(len(names)))
 
 
-def _line(way: str, method: Method) -> Trace:
+def _curve(way: str, method: Method) -> Curve:
     rows = [row for row in method.runs[0].history if row.bytes_up or row.bytes_down]
-    amounts = [_megabytes(row, way) for row in rows]
-    told = [
-        [fmean(values), f"{STAGES.get(row.stage, row.stage)} round {row.round}", _spread(values)]
-        for row, values in zip(rows, amounts, strict=True)
-    ]
+    points = []
+    for number, row in enumerate(rows, 1):
+        each = _megabytes(row, way)
+        points.append(Point(row.stage, row.round, number, sum(each), fmean(each), min(each), max(each)))
+    return Curve(method.label, points, runs=1, silent=False)
+
+
+def _line(method: Method, curve: Curve, wider: float) -> Trace:
     return trace_of(
         method,
-        x=list(range(1, len(rows) + 1)),
-        y=[fmean(values) for values in amounts],
+        x=[point.rounds for point in curve.points],
+        y=[point.value for point in curve.points],
         mode="lines",
-        line={"color": colour(method), "width": 2, "shape": "hvh"},
-        customdata=told,
-        hovertemplate="%{customdata[0]:.3g} MB%{customdata[2]}, %{customdata[1]}",
+        line={"color": colour(method), "width": THICK + wider, "shape": "hvh"},
+        cliponaxis=False,
+        customdata=[[_spread(point), place(method, point, MEASURES["round"])] for point in curve.points],
+        hovertemplate="%{y:.3g} MB%{customdata[0]}%{customdata[1]}",
     )
 
 
@@ -104,8 +111,8 @@ def _megabytes(row: Row, way: str) -> list[float]:
     return [size / 1e6 for size in (each or (mean,))]
 
 
-def _spread(values: Sequence[float]) -> str:
-    return "" if min(values) == max(values) else f" ({min(values):.3g} to {max(values):.3g})"
+def _spread(point: Point) -> str:
+    return "" if point.low == point.high else f" ({point.low:.3g} to {point.high:.3g})"
 
 
 def _table(history: Sequence[Row]) -> Table:
