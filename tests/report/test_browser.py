@@ -201,3 +201,14 @@ def test_light_and_dark_on_a_phone(browser: Browser, page_file: Path, scheme: st
     assert evaluate(OUTSIDE) == []
     assert evaluate(OVERLAPPING) == []
     assert visit.complaints == []
+
+
+def test_only_methods_of_the_shown_task_have_a_switch(browser: Browser, compared: Path, tmp_path: Path) -> None:
+    shutil.copytree(compared / "tct-classes4-seed0", tmp_path / "iid")
+    config = tmp_path / "iid" / "config.toml"
+    config.write_text(config.read_text().replace("classes:4", "iid"))
+    runs = read_runs([compared / "fedavg-classes4-seed0", tmp_path / "iid"])
+    page = Visit(browser, write_report(runs, tmp_path / "report.html"), viewport=DESKTOP).page
+    for task, method in (("digits, classes:4", "FedAvg"), ("digits, iid", "TCT")):
+        page.get_by_role("button", name=task).click()
+        assert page.locator(".methods button:visible").all_text_contents() == [f"{'●▲'[method == 'TCT']} {method}"]

@@ -12,7 +12,7 @@ from fedtct.errors import FedtctError
 from fedtct.history import History, Row
 from fedtct.report import write_plots
 from fedtct.report.curves import beneath, read_curves
-from fedtct.report.style import COLOURS, MARKERS
+from fedtct.report.style import COLOURS, MARKERS, looks
 
 NAMES = [f"accuracy-by-{unit}.{kind}" for unit in ("round", "megabyte") for kind in ("png", "svg")]
 
@@ -104,8 +104,8 @@ def test_many_methods_are_all_in_the_legend_best_first(tmp_path: Path) -> None:
     write_plots({f"method {i}": stage("stage1", [0.1, i / 20]) for i in range(20)}, tmp_path)
     places = [svg(tmp_path, "round").index(f"method {i}<") for i in range(20)]
     assert places == sorted(places, reverse=True)
-    looks = {(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i in range(63)}
-    assert len(looks) == 63
+    pairs = {(COLOURS[i % len(COLOURS)], MARKERS[i % len(MARKERS)]) for i in range(72)}
+    assert len(pairs) == 72
 
 
 def test_r2_below_zero_is_seen(tmp_path: Path) -> None:
@@ -153,3 +153,25 @@ def test_a_curve_that_others_lie_on_is_drawn_wider_and_ordinary_ones_are_not(tmp
     assert beneath(curves, lambda point: point.rounds, 4) == [4, 0]  # on both sides of the dashes
     write_plots({"a": stage("stage1", [0.9, 0.9]), "b": stage("stage1", [0.9, 0.9])}, tmp_path)
     assert "stroke-width: 4.8" in svg(tmp_path, "round")
+
+
+def test_a_well_known_method_looks_the_same_everywhere() -> None:
+    assert looks(["TCT", "FedAvg"]) == {"TCT": 2, "FedAvg": 0}
+    assert looks(["Centralized", "FedAvg (lr 0.1)", "FedAvg (lr 1)", "mine", "TCT [a and 2 more]"]) == {
+        "Centralized": 3,
+        "FedAvg (lr 0.1)": 0,  # the first of its name
+        "FedAvg (lr 1)": 1,  # what no other has
+        "mine": 4,
+        "TCT [a and 2 more]": 2,
+    }
+
+
+def test_colours_are_seen_on_the_page_in_light_and_dark() -> None:
+    def light(colour: str) -> float:
+        shares = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+        return sum(weight * value for weight, value in zip((0.2126, 0.7152, 0.0722), linear, strict=True)) + 0.05
+
+    for colour in COLOURS:
+        assert light("#ffffff") / light(colour) > 3  # WCAG's least for what is not text
+        assert colour == "#000000" or light(colour) / light("#14171a") > 3  # which is light in dark

@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
 
 from fedtct.report.curves import LOWEST_R2, Curve, Histories, Point, beneath, level, read_curves
-from fedtct.report.style import COLOURS, MARKERS, QUIET, WHOLE, new_figure, save
+from fedtct.report.style import COLOURS, MARKERS, QUIET, WHOLE, looks, new_figure, save
 
 WIDER = 3.0  # points, of a line for each one that lies on it
 MARKS = 8  # markers along a curve, about
@@ -39,7 +39,8 @@ def write_plots(histories: Histories, folder: Path, *, title: str = "") -> list[
             axes = figure.add_axes(WHOLE, title=title, xlabel=unit, ylabel=accuracy)
             shares = not accuracy.endswith("R²")
             widths = beneath(drawn, measure, WIDER)
-            entries = [_draw(axes, drawn[k], k, measure, shares, wider) for k, wider in enumerate(widths)]
+            each = zip(drawn, looks([curve.label for curve in curves]).values(), widths, strict=True)
+            entries = [_draw(axes, curve, look, measure, shares, wider) for curve, look, wider in each]
             _scale(axes, whole=unit == "rounds", shares=shares)
             _add_legend(axes, drawn, entries)
             paths += save(figure, folder, name)

@@ -150,6 +150,11 @@
 
   const places = (which = () => true) => [...document.querySelectorAll(".chart")].filter(which);
   const visible = (place) => place.offsetParent !== null;
+  // A method that the task does not have needs no switch.
+  const offer = () => document.querySelectorAll(".methods button").forEach((button) => {
+    const rows = document.querySelectorAll("article:not([hidden]) tr[data-of]");
+    button.hidden = ![...rows].some((row) => row.dataset.of === button.dataset.method);
+  });
   const drawMissing = () => Promise.all(places((p) => visible(p) && !p.dataset.drawn).map(draw));
 
   const press = (button, group) => {
@@ -172,6 +177,7 @@
     if (!button) return;
     press(button, button.parentElement);
     document.querySelectorAll("article").forEach((task, index) => { task.hidden = String(index) !== button.dataset.task; });
+    offer();
     drawMissing();
   });
 
@@ -186,5 +192,6 @@
   });
 
   dark.addEventListener("change", () => places((p) => p.dataset.drawn).forEach(draw));
+  offer();
   drawMissing().then(() => { document.body.dataset.ready = "yes"; });
 })();

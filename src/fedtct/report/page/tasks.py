@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtct.errors import FedtctError
+from fedtct.report.style import looks
 from fedtct.runs.caveats import caveats
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import CONFIG, RunFolder
@@ -20,7 +21,7 @@ Differences = dict[str, dict[str, list[str]]]  # by setting and by value, the me
 
 @dataclass(frozen=True)
 class Method:
-    """Runs that differ in their seed alone; ``index`` is its colour, the same on every task."""
+    """Runs that differ in their seed alone; ``index`` is its colour and symbol, the same on every task."""
 
     label: str
     index: int
@@ -105,7 +106,7 @@ def _runs_in(path: Path) -> list[RunFolder]:
 def arrange(runs: Sequence[RunFolder]) -> list[Task]:
     """Runs by task and method; methods are told apart by what differs, seeds of one are put together."""
     labels = _labels(runs)
-    order = {label: index for index, label in enumerate(dict.fromkeys(labels.values()))}
+    look = looks([*dict.fromkeys(labels.values())])
     of_task: dict[str, dict[str, list[RunFolder]]] = {}
     for run in runs:
         of_task.setdefault(_title(run, runs), {}).setdefault(labels[run.path], []).append(run)
@@ -114,7 +115,7 @@ def arrange(runs: Sequence[RunFolder]) -> list[Task]:
         same = [run for of_method in methods.values() for run in of_method]
         stayed = {silos_told(run) for run in same}  # if runs differ in that, a note says so
         title = _title(same[0], runs, stayed.pop() if len(stayed) == 1 else "")
-        tasks.append(Task(title, [Method(label, order[label], own) for label, own in methods.items()]))
+        tasks.append(Task(title, [Method(label, look[label], own) for label, own in methods.items()]))
     return tasks
 
 
