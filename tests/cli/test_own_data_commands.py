@@ -176,7 +176,7 @@ def test_the_worst_silo_is_the_same_on_the_screen_on_the_page_and_on_the_card(fo
     assert result["worst_silo_accuracy"] == min(found)
     assert result["worst_silo_on"] == on
     worst = f"{100 * min(found):.1f}"
-    assert f"its worst silo has, it reaches {worst} %" in (folder / "a" / "report.html").read_text()
+    assert f"its accuracy on the worst silo’s data is {worst} %" in (folder / "a" / "report.html").read_text()
     assert main(["run", "--resume", "a"]) == 0
     assert f"  {worst} %  " in capsys.readouterr().out
     assert main(["export", "a"]) == 0

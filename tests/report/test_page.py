@@ -1,6 +1,7 @@
 """The page: what it says about runs, how runs are told apart, and that looking changes nothing."""
 
 import json
+import re
 import shlex
 import shutil
 import warnings
@@ -132,7 +133,9 @@ def test_a_run_that_goes_on_elsewhere_can_be_looked_at(compared: Path, tmp_path:
     rows = (run / "metrics.jsonl").read_bytes()
     (run / "metrics.jsonl").write_bytes(rows[: rows.index(b"convexify")])  # in the middle of a line
     page = render(read_runs([run]))
-    assert f"fedtct run --resume {run}" in page
+    assert f"fedtct run --resume {run} goes on with it." in re.sub("<[^>]+>", "", page)
+    assert "Class by class</h2>" in page
+    assert "Not known: the run is not over yet." in page
     assert "How many of each class these are is not known: the run is not over yet" in page
     assert (run / "metrics.jsonl").read_bytes() == rows[: rows.index(b"convexify")]
 

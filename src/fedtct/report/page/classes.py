@@ -39,7 +39,9 @@ def section(task: Task) -> Section | None:
         tested = found["tested"]
         of_method.setdefault(method.label, (method, []))[1].append(found["confusion"])
     if not of_method:
-        return Section("Class by class", [Note("Not known: there is no test set, or it was not looked at.")])
+        over = any(method.over for method in task.methods)
+        why = "there is no test set, or it was not looked at" if over else "the run is not over yet"
+        return Section("Class by class", [Note(f"Not known: {why}.")])
     classes = len(next(iter(of_method.values()))[1][0])
     recognised = Chart(
         "How often each class is recognised",

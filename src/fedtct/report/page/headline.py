@@ -82,7 +82,7 @@ def _took(best: Line, rating: Rating) -> str:
     text = f"It took {best.rounds} rounds and {best.megabytes:,.1f} MB for each silo"
     if best.worst_silo is None:
         return text
-    return f"{text}; on what its worst silo has, it reaches {_of(rating, best.worst_silo)}"
+    return f"{text}; its {rating.name} on the worst silo’s data is {rating.text(best.worst_silo)}"
 
 
 def _little_said(results: Sequence[Result], common: Mapping[str, CommonClass], rating: Rating) -> str:

@@ -39,8 +39,8 @@ def reading(task: Task, rating: Rating) -> str:
     methods = dict.fromkeys(method.config.method for method in task.methods)
     elsewhere = any(run.config.data == ELSEWHERE for run in runs)  # nobody can pool that
     if CENTRALIZED not in methods and not elsewhere:
-        comparison = f"fedtct compare --methods {','.join([CENTRALIZED, *methods])} with the same settings"
-        parts.append(f"How far this is from centralized training, {comparison} would tell.")
+        command = f"fedtct compare --methods {','.join([CENTRALIZED, *methods])}"
+        parts.append(f"To compare with centralized training, run `{command}` with the same settings.")
     return " ".join(parts)
 
 
@@ -77,4 +77,4 @@ def _unusual(run: RunFolder) -> str:
         return f"has no model: {run.failure}"
     if final_row(run.history, run.config).diverged:
         return "diverged: its scores are no numbers. Give it a smaller lr."
-    return "" if run.finished else f"is not finished, and does not count yet: {run.go_on} goes on with it."
+    return "" if run.finished else f"is not finished, and does not count yet: `{run.go_on}` goes on with it."
