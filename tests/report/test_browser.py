@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -212,3 +213,20 @@ def test_only_methods_of_the_shown_task_have_a_switch(browser: Browser, compared
     for task, method in (("digits, classes:4", "FedAvg"), ("digits, iid", "TCT")):
         page.get_by_role("button", name=task).click()
         assert page.locator(".methods button:visible").all_text_contents() == [f"{'●▲'[method == 'TCT']} {method}"]
+
+
+def test_numbers_of_a_chart_can_be_read_without_a_pointer(browser: Browser, page_file: Path, long_names: Path) -> None:
+    page = Visit(browser, page_file, viewport=DESKTOP).page
+    figures = page.locator("figure:visible")
+    assert page.get_by_role("img", name="Test accuracy by round").count() == 1
+    assert page.get_by_role("group", name="What each class is taken for").count() == 1
+    for index in range(figures.count()):
+        figures.nth(index).locator("summary").press("Enter")
+        figures.nth(index).locator("li").first.wait_for()
+    told = page.locator(".numbers li").all_text_contents()
+    assert not [line for line in told if any(sign in line for sign in ("%{", "<", "undefined", "NaN", "null"))]
+    assert any(re.fullmatch(r"TCT, round \d+: \d+\.\d %.*, stage 2 round 2", line) for line in told)
+    page = Visit(browser, long_names / "few.html", viewport=DESKTOP).page
+    chart = page.locator("figure:visible", has=page.get_by_role("img", name="Who holds what"))
+    chart.locator("summary").click()
+    assert chart.locator("li").first.text_content() == f"{LONG.format(0)} class @0: 1 samples"

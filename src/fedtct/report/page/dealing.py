@@ -66,7 +66,9 @@ def _chart(task: Task, found: Finding) -> Chart:
             "line": {"width": 0},
         },
         "customdata": [[silo, name, count] for _, _, count, silo, name in held],
-        "hovertemplate": "%{customdata[0]}<br>class %{customdata[1]}: %{customdata[2]:,} samples<extra></extra>",
+        "hovertemplate": "%{customdata[0]}"
+        + ("" if task.regression else "<br>class %{customdata[1]}")
+        + ": %{customdata[2]:,} samples<extra></extra>",
         "meta": {"largest": largest},
     }
     layout = {

@@ -157,6 +157,34 @@
   });
   const drawMissing = () => Promise.all(places((p) => visible(p) && !p.dataset.drawn).map(draw));
 
+  // What hovering over a value tells, of all of them: for those who do not point, or do not see.
+  const written = (value, format = "") => {
+    const digits = Number((format.match(/\d/) || [0])[0]);
+    if (format.endsWith("%")) return `${(100 * value).toFixed(digits)} %`;
+    if (format.endsWith("f")) return value.toFixed(digits);
+    if (format.endsWith("g")) return Number(value.toPrecision(digits)).toLocaleString("en", { maximumSignificantDigits: digits });
+    return typeof value === "number" ? value.toLocaleString("en") : plain(value);
+  };
+  const filled = (template, point) =>
+    template.replace(/%\{(\w+)(?:\[(\d)\])?(?::([^}]+))?\}/g, (_, name, at, format) =>
+      written(at === undefined ? point[name] : point[name][at], format));
+  const points = ({ x, y, z, customdata = [] }) => {
+    if (!z) return y.map((value, i) => ({ x: x[i], y: value, customdata: customdata[i] })).filter((p) => p.x !== null && p.y !== null);
+    return z.flatMap((row, j) => row.map((value, i) => ({ z: value, customdata: customdata[j][i] }))).filter((p) => p.z !== null);
+  };
+  const sentences = (chart) => chart.data.filter((trace) => trace.hovertemplate).flatMap((trace) => {
+    const [own, extra] = trace.hovertemplate.split("<extra>");
+    const where = (chart.layout.xaxis.unifiedhovertitle || {}).text;
+    const template = extra === undefined && where ? `${plain(trace.name)}, ${where}: ${own}` : own;
+    return points(trace).map((point) => filled(template.replace(/<br>/g, " "), point));
+  });
+  for (const fold of document.querySelectorAll(".numbers")) {
+    fold.addEventListener("toggle", () => {
+      const told = new Set(sentences(charts[fold.dataset.chart])); // a line has its value at both ends
+      fold.insertAdjacentHTML("beforeend", `<ul tabindex="0">${[...told].map((text) => `<li>${text}</li>`).join("")}</ul>`);
+    }, { once: true });
+  }
+
   const press = (button, group) => {
     for (const other of group.children) other.setAttribute("aria-pressed", String(other === button));
   };

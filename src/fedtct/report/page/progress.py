@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from fedtct.history import rated_on
+from fedtct.history import Row, rated_on
 from fedtct.report.curves import Curve, Point, beneath, level, read_curves, read_stage
 from fedtct.report.page.blocks import (
     NARROW,
@@ -156,10 +156,15 @@ def _level(method: Method, curve: Curve, shown: Rating, wider: float) -> Trace:
 
 
 def place(method: Method, point: Point, measure: Callable[[Point], float]) -> str:
-    """The round of the stage, or what the axis does not tell of it: other methods than TCT have no stages."""
-    if method.config.method == "tct":
-        return f", {STAGES.get(point.stage, point.stage)} round {point.round}"
-    return "" if measure is MEASURES["round"] else f", round {point.round}"
+    """What the axis does not tell of the round."""
+    known = measure is MEASURES["round"] and method.config.method != "tct"
+    return "" if known else f", {round_of(method, point)}"
+
+
+def round_of(method: Method, point: Point | Row) -> str:
+    """The round, of a stage: other methods than TCT have none."""
+    stage = f"{STAGES.get(point.stage, point.stage)} " if method.config.method == "tct" else ""
+    return f"{stage}round {point.round}"
 
 
 def _range(point: Point, curve: Curve, shown: Rating) -> str:

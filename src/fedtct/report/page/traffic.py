@@ -20,7 +20,7 @@ from fedtct.report.page.blocks import (
     ticks,
     trace_of,
 )
-from fedtct.report.page.progress import MEASURES, STAGES, THICK, WIDER, place
+from fedtct.report.page.progress import MEASURES, THICK, WIDER, place, round_of
 from fedtct.report.page.tasks import Method, Task
 
 WAYS = {"down": "received", "up": "sent"}
@@ -33,10 +33,11 @@ def section(task: Task) -> Section | None:
     talking = [method for method in task.methods if any(row.bytes_up for row in method.runs[0].history)]
     if not talking:
         return None
-    history = talking[0].runs[0].history
+    (first, *_) = talking
+    history = first.runs[0].history
     names = list(dict.fromkeys(name for row in history if row.silo_bytes_down for name in row.silos))
     if len(talking) == 1 and 0 < len(names) <= MOST_SILOS:
-        blocks: list[Block] = [_every_silo(way, history, names) for way in WAYS]
+        blocks: list[Block] = [_every_silo(way, first, names) for way in WAYS]
         blocks.append(_table(history))
         intro = "Of every silo, in each round. Where there is no field, the silo did not answer."
     else:
@@ -56,11 +57,11 @@ def _chart(way: str, methods: Sequence[Method]) -> Chart:
     return Chart(f"Megabytes {WAYS[way]} by round", traces, layout)
 
 
-def _every_silo(way: str, history: Sequence[Row], names: list[str]) -> Chart:
+def _every_silo(way: str, method: Method, names: list[str]) -> Chart:
     """A row a silo, a column a round."""
-    rows = [row for row in history if row.silo_bytes_down]
+    rows = [row for row in method.runs[0].history if row.silo_bytes_down]
     sizes = [dict(zip(row.silos, _megabytes(row, way), strict=True)) for row in rows]
-    rounds = [f"{STAGES.get(row.stage, row.stage)} round {row.round}" for row in rows]
+    rounds = [round_of(method, row) for row in rows]
     trace: Trace = {
         "type": "heatmap",
         "x": list(range(1, len(rows) + 1)),
