@@ -2,6 +2,9 @@
 
 import sys
 from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
 
 from fedtct import __version__
 
@@ -33,3 +36,14 @@ nitpick_ignore_regex = [("py:.*", r"(?!fedtct\.).*")]
 default_role = "code"
 autodoc_typehints_format = "short"
 python_maximum_signature_line_length = 88
+
+
+def _mark_options(app: Sphinx, page: str, template: str, context: dict[str, Any], tree: Any) -> None:
+    """Options in commands have a class of their own: a browser would end a line after their dashes."""
+    if "body" in context:
+        context["body"] = context["body"].replace('<span class="pre">--', '<span class="pre whole">--')
+
+
+def setup(app: Sphinx) -> None:
+    """Tell Sphinx."""
+    app.connect("html-page-context", _mark_options)

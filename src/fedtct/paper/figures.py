@@ -105,9 +105,14 @@ def _figure4() -> Figure:
     return Figure("figure4", "Stage 2 by SCAFFOLD against FedAvg", tuple(panels))
 
 
+def _after(share: float) -> str:
+    """TCT by the paper's T1."""
+    return f"TCT after {round(100 * share)} % of stage 1"
+
+
 def _figure5() -> Figure:
     network = train(CIFAR10, "classes:2")
-    rounds = [(f"T1 = {round(100 * s)} %", Tangent(network, share=s)) for s in SHARES]
+    rounds = [(_after(s), Tangent(network, share=s)) for s in SHARES]
     normal = [
         ("normalised", Tangent(network)),
         *((f"not normalised, lr {lr:g}", Tangent(network, normalize=False, lr=lr)) for lr in (0.5, 0.1, 0.05, 0.01)),
@@ -123,11 +128,11 @@ def _figure6() -> Figure:
     panels = []
     for dataset, split in ABLATIONS[1:]:
         network = train(dataset, split)
-        runs: list[tuple[str, Run]] = [(f"TCT, T1 = {round(100 * s)} %", Tangent(network, share=s)) for s in SHARES[1:]]
+        runs: list[tuple[str, Run]] = [(_after(s), Tangent(network, share=s)) for s in SHARES[1:]]
         runs += [(NAMES[method], train(dataset, split, method, rates=(0.1,))) for method in NAMES]
         for metric in ("train", "test"):
             curves = tuple(Curve(label, run, metric) for label, run in runs)
-            panels.append(Panel(f"{dataset}, {split}, {metric} accuracy", curves))
+            panels.append(Panel(f"{dataset}, {split}", curves))
     return Figure("figure6", "TCT from each length of stage 1 against the baselines", tuple(panels))
 
 

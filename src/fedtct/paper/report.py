@@ -1,20 +1,21 @@
 """The paper's tables and figures with our results in them, as one page and its pictures."""
 
-import itertools
 import re
 from collections import Counter
 from pathlib import Path
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import PercentFormatter
 
 from fedtct.errors import FedtctError
 from fedtct.paper.figures import Curve, Figure, Panel, figures
+from fedtct.paper.protocol import Tangent, network_of
 from fedtct.paper.results import Result, Results
 from fedtct.paper.tables import TITLES, Cell, cells
-from fedtct.report.style import COLOURS, QUIET, new_figure, save
+from fedtct.report.style import COLOURS, QUIET, WHOLE, looks, new_figure, save
 
 PAGE, PICTURES, FINDINGS = "results.md", "images/paper", "findings.md"
-ABREAST, WIDTH, HEIGHT = 2, 6.2, 4.5  # panels in a row, and what a panel takes in inches
+WIDTH, HEIGHT = 2.6, 2.5  # of a panel's axes in inches: two stand beside each other, and one is read on a phone
 CLOSE = 2  # points of accuracy
 BOTH = "test accuracy (dotted: training)"
 
@@ -30,7 +31,7 @@ there was no choice, and all samples are trained on, as in the paper. CIFAR imag
 Fashion-MNIST's are not.
 On the GPU networks are trained and rated in bf16; tangent features and stage 2 are float32's. What is chosen is chosen
 on samples that silos hold out; a rate that is given may have been given after test accuracies were seen, and the
-findings say where. In figures TCT's stage 1 is grey.
+findings say where. In figures TCT's stage 1 is thin, and grey where several runs go on from it.
 """
 
 
@@ -52,8 +53,9 @@ def page(results: Results, findings: str = "") -> str:
     for table, title in TITLES.items():
         text += [f"## {_called(table)}: {title}\n\n{_table(results, cells(table))}", found.pop(_called(table), "")]
     for figure in figures().values():
-        place, run = _called(figure.name), _panels(results, figure)
-        picture = f"![{figure.title}]({PICTURES}/{figure.name}.svg)\n" if run else "Not run yet.\n"
+        place = _called(figure.name)
+        run = [(name, f"{figure.title}: {panel.title}, {_accuracy(panel)}") for name, panel in _panels(results, figure)]
+        picture = "".join(f"![{alt}]({PICTURES}/{name}.svg)\n" for name, alt in run) or "Not run yet.\n"
         text += [f"## {place}: {figure.title}\n\n{_coverage(results, figure)}\n\n{picture}", found.pop(place, "")]
     if found:
         raise FedtctError(f"{FINDINGS} is about '{next(iter(found))}', which is no table or figure of the paper")
@@ -118,26 +120,25 @@ def _coverage(results: Results, figure: Figure) -> str:
     return f"{len(done)} of {len(curves)} curves have been run{not_drawn}."
 
 
-def _panels(results: Results, figure: Figure) -> list[Panel]:
-    """Those that have results."""
-    return [panel for panel in figure.panels if any(results.of(c.run) for c in panel.curves)]
+def _panels(results: Results, figure: Figure) -> list[tuple[str, Panel]]:
+    """Those that have results, and what their pictures are called."""
+    named = [(f"{figure.name}-{number}", panel) for number, panel in enumerate(figure.panels, 1)]
+    return [(name, panel) for name, panel in named if any(results.of(c.run) for c in panel.curves)]
 
 
 def _draw(results: Results, figure: Figure, folder: Path) -> list[Path]:
-    """The panels that have results, two by two."""
-    if not (panels := _panels(results, figure)):
-        return []
-    columns, rows = min(ABREAST, len(panels)), -(-len(panels) // ABREAST)
-    with new_figure(WIDTH * columns, HEIGHT * rows) as picture:
-        for place, panel in enumerate(panels):
-            row, column = divmod(place, columns)
-            # To the right of a panel is its legend, below it its axis and the next one's title.
-            axes = picture.add_axes((column / columns, 1 - (row + 0.8) / rows, 0.58 / columns, 0.8 / rows))
-            axes.set(title=panel.title, xlabel="rounds", ylabel=_accuracy(panel), ylim=(0, 1.01))
+    """A picture of each panel that has results."""
+    paths = []
+    for name, panel in _panels(results, figure):
+        with new_figure(WIDTH, HEIGHT) as picture:
+            axes = picture.add_axes(WHOLE, xlabel="rounds", ylabel=_accuracy(panel), ylim=(0, 1.01))
+            axes.set_title(panel.title, fontsize=11)
+            axes.yaxis.set_major_formatter(PercentFormatter(1, symbol=" %"))
             axes.grid(axis="y")
             draw_panel(results, panel, axes)
-            axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1), fontsize=9)
-        return save(picture, folder, figure.name)
+            axes.legend(loc="upper left", bbox_to_anchor=(-0.1, -0.2), fontsize=10)
+            paths += save(picture, folder, name)
+    return paths
 
 
 def _accuracy(panel: Panel) -> str:
@@ -146,20 +147,22 @@ def _accuracy(panel: Panel) -> str:
 
 
 def draw_panel(results: Results, panel: Panel, axes: Axes) -> None:
-    """Every run in a look of its own, dashed once colours are used up, but for stage 1, which many of them share."""
+    """Every run in a colour of its own, but for a stage 1 that several of them share."""
     known = {curve.run: next(iter(results.of(curve.run)), None) for curve in panel.curves}
-    # A run that is still to come has its look already, so that a split's colour is the same in all panels.
+    # A run that is still to come has its colour already, so that a split's colour is the same in all panels.
     lasting = [run for run, result in known.items() if result is None or not result.diverged]
-    looks = dict(zip(lasting, itertools.product(("-", "--"), COLOURS), strict=False))
+    number = looks([*dict.fromkeys(curve.label for curve in panel.curves if curve.run in lasting)])
+    going_on = [run.network for run in lasting if isinstance(run, Tangent)]
     for curve in panel.curves:
-        if (result := known[curve.run]) and curve.run in looks:
+        if (result := known[curve.run]) and curve.run in lasting:
             before, points = result.curves(curve.metric)
-            (style, colour), label = looks[curve.run], _label(curve, result)
+            style, colour, label = "-", COLOURS[number[curve.label]], _label(curve, result)
             if curve.metric == "train" and _accuracy(panel) == BOTH:
                 style, label = ":", ""
             axes.plot(*zip(*points, strict=True), style, color=colour, label=label, lw=1.4)
             if before:
-                axes.plot(*zip(*before, points[0], strict=True), style, color=QUIET, lw=0.8, zorder=1)
+                thin = colour if going_on.count(network_of(curve.run)) == 1 else QUIET
+                axes.plot(*zip(*before, points[0], strict=True), style, color=thin, lw=0.8, zorder=1)
 
 
 def _label(curve: Curve, result: Result) -> str:
