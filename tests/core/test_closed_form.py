@@ -165,6 +165,25 @@ def test_a_round_of_one_step_needs_no_decomposition_and_is_two_passes_over_the_f
     torch.testing.assert_close(moved, explicit_steps(z, y, w, None, lr, 1))
 
 
+def test_a_decomposition_that_does_not_converge_in_float32_is_made_in_float64(monkeypatch):
+    z, y, w, _ = regression(40, 60, seed=4)
+    z, y, w = z.float(), y.float(), w.float()
+    eigh, seen = torch.linalg.eigh, []
+
+    def stubborn(gram):
+        seen.append(gram.dtype)
+        if gram.dtype == torch.float32:
+            raise torch.linalg.LinAlgError("it failed to converge")
+        return eigh(gram)
+
+    monkeypatch.setattr(torch.linalg, "eigh", stubborn)
+    local = local_regression(z, y)
+    assert seen == [torch.float32, torch.float64]
+    lr = 1.9 / local.largest_eigenvalue
+    moved, _ = local.advance(local.point(w), None, lr, 30)
+    torch.testing.assert_close(moved, explicit_steps(z, y, w, None, lr, 30), rtol=1e-3, atol=1e-4)
+
+
 def test_a_chebyshev_series_is_much_shorter_than_the_steps():
     eigenvalues = torch.linspace(0, 1, 100, dtype=torch.float64)
     angles = torch.arccos(2 * eigenvalues - 1)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.linalg import LinAlgError  # type: ignore[attr-defined]  # it is there, but torch does not say so
 
 from fedtct.least_squares.power_sums import ChebyshevSeries, StepCount, StepSize, step_sums
 from fedtct.least_squares.products import inner, outer, times, transposed_times
@@ -53,8 +54,12 @@ def local_regression(
 def decompose(z: Tensor, y: Tensor) -> Decomposition:
     """All eigenvalues and eigenvectors."""
     gram = outer(z, y.dtype) if len(z) <= z.shape[1] else inner(z, y.dtype)
-    eigenvalues, q = torch.linalg.eigh(gram.div_(len(z)))
-    return Decomposition(eigenvalues.double().clamp_min(0), q)
+    gram.div_(len(z))
+    try:
+        eigenvalues, q = torch.linalg.eigh(gram)
+    except LinAlgError:  # in float32 it may not converge if many eigenvalues are alike
+        eigenvalues, q = torch.linalg.eigh(gram.double())
+    return Decomposition(eigenvalues.double().clamp_min(0), q.to(y))
 
 
 def largest_alone(z: Tensor, y: Tensor) -> Decomposition:
