@@ -4,12 +4,12 @@ import errno
 import io
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from hospitals import QUICK, patients, run
 from PIL import Image
 
 from fedtct import Classifier, Silo
@@ -17,42 +17,6 @@ from fedtct.cli import main
 from fedtct.runs.execute import prepare
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.settings import OWN_DEFAULTS
-
-QUICK = ["--rounds", "2", "--local-epochs", "1", "--d", "50"]
-
-
-def patients(n: int, seed: int) -> pd.DataFrame:
-    draws = np.random.default_rng(seed)
-    table = pd.DataFrame({"age": draws.normal(50, 9, n), "town": draws.choice(["Ulm", "Rom"], n)})
-    table["state"] = np.where((table["age"] > 50) ^ (table["town"] == "Rom"), "ill", "well")
-    table["cost"] = 100 + 3 * table["age"]
-    table.loc[draws.random(n) < 0.1, "town"] = None
-    return table
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two hospitals' tables and a test table, a model in a module, where the commands are typed."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delitem(sys.modules, "mine", raising=False)  # each folder has its own
-    (tmp_path / "silos").mkdir()
-    patients(60, 0).to_csv("silos/north.csv", index=False)
-    patients(40, 1).to_parquet("silos/south.parquet")
-    patients(30, 2).to_csv("test.csv", index=False)
-    (tmp_path / "mine.py").write_text(
-        "from torch import nn\n"
-        "def build(shape, outputs):\n    return nn.Sequential(nn.Linear(*shape, 9), nn.Tanh(), nn.Linear(9, outputs))\n"
-        "def wrong(shape, outputs):\n    return nn.Linear(*shape, 7)\n"
-        "number = 3\n"
-    )
-    return tmp_path
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> dict:
-    code = main(["run", "--data", "silos", *QUICK, *words, "--json"])
-    out, err = capsys.readouterr()
-    assert code == 0, err
-    return json.loads(out)
 
 
 def silos_of(path: str) -> list[Silo]:
@@ -265,67 +229,6 @@ def test_predictions_of_images_are_named_by_their_files(folder, capsys):
         assert header == "file,label,probability_cat,probability_dog"
     assert [row.split(",")[0] for row in rows["new"]] == ["x 1.png", "y/2.png"]
     assert rows["new/y/2.png"] == [rows["new"][1].removeprefix("y/")]
-
-
-@pytest.mark.parametrize("command", ["predict a --input test.csv", "export a"])
-def test_of_a_run_that_diverged_nobody_is_told_to_go_on_with_it(command, folder, capsys):
-    assert main(["run", "--data", "silos", "--target", "cost", *QUICK, "--lr", "1e6", "--out", "a"]) == 2
-    capsys.readouterr()
-    assert main(command.split()) == 2
-    told = capsys.readouterr().err
-    assert told.startswith("fedtct: a has no model: ")
-    assert "stage 1 diverged" in told
-    assert "resume" not in told
-
-
-def test_a_run_that_goes_on_with_other_files_says_so(folder, capsys, monkeypatch):
-    def stop(self, row):
-        raise KeyboardInterrupt
-
-    words = ["run", "--data", "silos", "--target", "state", "--test", "test.csv", *QUICK, "--method", "fedavg"]
-    with monkeypatch.context() as context:
-        context.setattr(RunFolder, "record", stop)
-        assert main([*words, "--out", "a"]) == 130
-    patients(60, 9).to_csv("silos/north.csv", index=False)
-    patients(30, 9).to_csv("test.csv", index=False)
-    capsys.readouterr()
-    assert main(["run", "--resume", "a"]) == 0
-    told = "the files of the test data, north are not those that the run was begun with: it goes on with other data"
-    assert told in " ".join(capsys.readouterr().err.split())
-
-
-def test_a_run_goes_on_where_its_files_were_moved_to(folder, capsys, monkeypatch):
-    def stop(self, row):
-        raise KeyboardInterrupt
-
-    words = ["run", "--data", "silos", "--target", "state", "--test", "test.csv", *QUICK, "--method", "fedavg"]
-    with monkeypatch.context() as context:
-        context.setattr(RunFolder, "record", stop)
-        assert main([*words, "--out", "a"]) == 130
-    assert main([*words, "--out", "whole", "--json"]) == 0
-    (folder / "elsewhere").mkdir()
-    (folder / "silos").rename("elsewhere/tables")
-    (folder / "test.csv").rename("elsewhere/t.csv")
-    begun = (folder / "a" / "config.toml").read_text()
-    (folder / "others").mkdir()
-    for name in ("north", "west"):
-        shutil.copy("elsewhere/tables/north.csv", f"others/{name}.csv")
-    capsys.readouterr()
-    moved = ["--test", "elsewhere/t.csv", "--json"]
-    assert main(["run", "--resume", "a", "--data", "others", *moved]) == 2
-    assert "the run was begun with silos north, south, here are north, west" in capsys.readouterr().err
-    assert (folder / "a" / "config.toml").read_text() == begun
-    assert main(["run", "--resume", "a", "--data", str(folder / "elsewhere" / "tables") + "/", *moved]) == 0
-    assert "other data" not in capsys.readouterr().err
-    there, again = ([row.test_accuracy for row in RunFolder.read(path).history] for path in ("whole", "a"))
-    assert again == there
-    assert RunFolder.read("a").config.test == "elsewhere/t.csv"
-
-
-def test_files_of_ones_own_are_not_added_to_a_run_that_goes_on(folder, capsys):
-    run(capsys, "--target", "state", "--out", "a")
-    assert main(["run", "--resume", "a", "--test", "test.csv"]) == 2
-    assert 'test is "" there, "test.csv" here' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("buffered", [False, True])
