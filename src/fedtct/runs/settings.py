@@ -94,7 +94,7 @@ class Settings:
     clip: float = of_method(1.0, "the norm that updates of stage 1 are clipped to", "X", rare=True)
     seed: int = of_draws(0, "seed of the split, the weights, every draw", "N")
     device: str = of_machine("auto", "auto, cpu or cuda", "NAME")
-    precision: str = of_data(
+    precision: str = of_training(
         "auto", "of networks: fp32, bf16, or auto, bf16 on a GPU but for rows of numbers", "NAME", rare=True
     )
 
