@@ -53,7 +53,8 @@ def markdown(lines: list[dict[str, Any]]) -> str:
 def main() -> None:
     """Run everything, keep the numbers and print the table."""
     torch.set_num_threads(1)
-    record = {"environment": environment("cpu"), "settings": SETTINGS, "seeds": list(SEEDS)}
+    where = environment("cpu") | {"command": "python docs/methods.py"}
+    record = {"environment": where, "settings": SETTINGS, "seeds": list(SEEDS)}
     with tempfile.TemporaryDirectory() as folder:
         lines = run(Path(folder) / "runs")
     RESULTS.write_text(json.dumps(record | {"table": lines}, indent=1) + "\n", encoding="utf-8")

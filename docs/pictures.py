@@ -184,7 +184,8 @@ def save(figure: Figure, name: str) -> None:
 def main() -> None:
     """All pictures and all numbers."""
     torch.set_num_threads(1)
-    record: Numbers = {"environment": environment("cpu"), "seed": SEED, "settings": "as in docs/pictures.py"}
+    where = environment("cpu") | {"command": "python docs/pictures.py"}
+    record: Numbers = {"environment": where, "seed": SEED, "settings": "as in docs/pictures.py"}
     for work in (where_fedavg_fails, what_tangent_features_see, stage2_and_the_split):
         record[work.__name__] = work()
         print(work.__name__, json.dumps(record[work.__name__], indent=2), flush=True)
