@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from fedtct.errors import first_line
 from fedtct.kernels import fastest_convolutions
 from fedtct.models import Network, NetworkSpec, Weights
+from fedtct.training.group_norm import normalize_by_channels
 from fedtct.training.local_update import LocalJob, batch, batch_loss, descend, draw_epochs, local_update
 from fedtct.training.slices import streams_for
 
@@ -124,6 +125,7 @@ class _GraphedSilo:
         self.loss, self.stream = loss, stream
         self.draws = torch.Generator(network.device)  # its own: the others draw at the same time
         _stop_counting_batches(network.module)
+        normalize_by_channels(network.module)
         places = job.plan.epochs * len(job.y)
         self.order = torch.zeros(places, dtype=torch.long, device=network.device)
         drawn = draw_epochs(1, job.plan, 0)[0].changes
