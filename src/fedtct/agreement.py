@@ -36,13 +36,17 @@ class Agreement(NamedTuple):
     task: Task
     outputs: int
     silos: Mapping[str, int] = MappingProxyType({})  # how many samples each trains on, in their order
-    held_out: bool = False  # every silo holds samples out
-    some_held_out: bool = False  # some silo does
+    held: Mapping[str, int] = MappingProxyType({})  # and how many it holds out
+
+    @property
+    def everybody_holds_out(self) -> bool:
+        """Whether what is rated on held-out samples says something about every silo."""
+        return bool(self.held) and all(self.held.values())
 
     def record(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        nested = {"inputs": self.inputs.record(), "task": self.task.record(), "silos": dict(self.silos)}
-        return self._asdict() | nested
+        nested = {"inputs": self.inputs.record(), "task": self.task.record()}
+        return self._asdict() | nested | {"silos": dict(self.silos), "held": dict(self.held)}
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "Agreement":

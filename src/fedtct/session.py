@@ -2,8 +2,8 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,7 +47,6 @@ class Session:
     test: TestData | None
     agreed: Agreement
     private: bool = False  # silos tell nothing about models
-    without_holdout: Mapping[str, int] = field(default_factory=dict)  # those silos' samples
 
     @classmethod
     def open(
@@ -98,18 +97,17 @@ class Session:
         if guessed:
             warn_of_idle_outputs(agreed.outputs, told.messages)
         tested_on = test_data(test, spec, network)
-        return cls(federation, spec, network, journal, tested_on, agreed, private, _without_holdout(told))
+        return cls(federation, spec, network, journal, tested_on, agreed, private)
 
     def need_holdout(self, purpose: str) -> None:
         """Refuse a choice that there are no held-out samples for."""
-        if not self.agreed.held_out:
-            nobody = _none_held_out(self.without_holdout)
-            raise FedtctError(f"{purpose} needs held-out samples to judge by, and {nobody}")
+        if not self.agreed.everybody_holds_out:
+            raise FedtctError(f"{purpose} needs held-out samples to judge by, and {_none_held_out(self.agreed)}")
 
     @property
     def calibrates(self) -> bool:
         """Whether there are classes, and samples that some silos hold out and may tell about."""
-        return self.agreed.some_held_out and not self.private and not isinstance(self.spec.task, Regression)
+        return any(self.agreed.held.values()) and not self.private and not isinstance(self.spec.task, Regression)
 
 
 def test_data(test: Labelled | None, spec: NetworkSpec, network: Network) -> TestData | None:
@@ -152,18 +150,9 @@ def _described(federation: Federation, num_classes: int | None, private: bool) -
     return federation.ask("describe", {"private": True} if private else {})
 
 
-def _names(told: Replies) -> Sequence[str]:
-    """Of the silos that described their data; all data in one place is of none."""
-    return told.cost.silos or ["Centralized"]
-
-
-def _without_holdout(told: Replies) -> dict[str, int]:
-    """The silos that hold nothing out, with how many samples they have."""
-    return {name: silo["n"] for name, silo in zip(_names(told), told.messages, strict=True) if not silo["held"]}
-
-
-def _none_held_out(silos: Mapping[str, int]) -> str:
+def _none_held_out(agreed: Agreement) -> str:
     """Who holds nothing out, and what to do: of few samples, a usual share may be less than half a sample."""
+    silos = {name: samples for name, samples in agreed.silos.items() if not agreed.held[name]}
     who = listing(f"{name} (of {samples})" for name, samples in silos.items())
     several = [samples for samples in silos.values() if samples > 1]
     share = max(0.1, math.ceil(100 / min(several, default=10)) / 100)  # one sample of the fewest, at least
@@ -203,10 +192,9 @@ def _keep(journal: Journal, agreed: Agreement, network: Network) -> None:
 
 
 def _agree_now(told: Replies, num_classes: int | None, private: bool) -> Agreement:
-    sizes = dict(zip(_names(told), told.values("n"), strict=True))
-    agreed = agree(told.messages, num_classes, private, names=told.cost.silos)
-    held = told.values("held")
-    return agreed._replace(silos=sizes, held_out=all(held), some_held_out=any(held))
+    names = told.cost.silos or ["Centralized"]  # data in one place is of no silo
+    silos, held = (dict(zip(names, told.values(number), strict=True)) for number in ("n", "held"))
+    return agree(told.messages, num_classes, private, names=told.cost.silos)._replace(silos=silos, held=held)
 
 
 def _as_before(federation: Federation, record: Finding, told: Replies, num_classes: int | None) -> Agreement:

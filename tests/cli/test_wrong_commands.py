@@ -135,6 +135,7 @@ BAD = {
     "paper report --results nowhere": "there is no folder nowhere: fedtct paper run makes it, or say where",
     "dance": "No such command 'dance'",
     "runn": "No such command 'runn'. Did you mean 'run'? (--help",
+    "compare --split iid --split classes:2": "--split is given twice, and the last would count alone: give it once",
     "run --ignore id --ignore name": "--ignore is given twice, and the last would count alone: give it once",
     "run --lrr 1": "Did you mean '--lr'? (--help",
     "run --resume compared": "begun to compare: go on with `fedtct compare --resume compared`",

@@ -140,7 +140,7 @@ def test_a_federation_that_samples_must_tell_of_how_many(method):
 
 def test_stage_two_by_scaffold_needs_everybody():
     federation = Sampling(skewed_silos(), lambda number: (0, 1))
-    with pytest.raises(FedtctError, match="ScaffoldRegression corrects steps by everybody's, and 2 of 3 silos replied"):
+    with pytest.raises(FedtctError, match="ScaffoldRegression needs every silo in every round, and 2 of 3 replied"):
         tct("mlp", ScaffoldRegression(rounds=3, lr="auto"), p=30).fit(federation)
     tct("mlp", FedAvgRegression(rounds=3, lr="auto"), p=30).fit(federation)
 

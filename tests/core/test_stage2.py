@@ -229,6 +229,14 @@ class Halfway(ScaffoldRegression):
         return {"w": (state["w"] + after["w"]) / 2}, replies
 
 
+def test_a_correction_that_silos_do_not_know_is_refused():
+    class Misspelt(ScaffoldRegression):
+        correction = "scafold"
+
+    with pytest.raises(FedtctError, match=r"stage 2 has no correction 'scafold'\. Known: none, scaffold"):
+        Misspelt()
+
+
 def test_a_grid_of_a_method_of_ones_own_is_its_cells_one_by_one():
     method = tct("mlp", Halfway(rounds=3), p=300)
     (found,) = method.fit_grid(skewed_silos(), [(0.001, 5)])

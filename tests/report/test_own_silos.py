@@ -194,12 +194,13 @@ def test_who_was_away_for_some_rounds_is_said_in_words(compared: Path, run_with:
     assert "in all of the 4 rounds (FedAvg, seed 0). Away: " in both
 
 
-def test_silos_elsewhere_of_whom_some_hold_nothing_out_are_some_silos(compared: Path, run_with: RunWith) -> None:
+def test_silos_elsewhere_that_hold_nothing_out_are_named(compared: Path, run_with: RunWith) -> None:
     run = run_with(compared / FEDAVG, "fedavg")
     shutil.rmtree(run.path / "findings")
-    for some, every, told in ((True, False, ["some silos"]), (True, True, []), (False, False, [])):
-        agreed = (run.agreement() or {}) | {"some_held_out": some, "held_out": every}
+    names = list((run.agreement() or {})["silos"])
+    for held, told in (([5, 0, 7], names[1:2]), ([5, 1, 7], []), ([0, 0, 0], [])):
+        agreed = (run.agreement() or {}) | {"held": dict(zip(names, held, strict=True))}
         (run.path / "agreement.json").write_text(json.dumps(agreed))
         assert hold_nothing_out(run) == told
         (task,) = arrange([run])
-        assert task.caveats.startswith("Some silos hold nothing out: ") == bool(told)
+        assert task.caveats.startswith(f"{names[1]} holds nothing out: ") == bool(told)

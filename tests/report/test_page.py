@@ -82,6 +82,17 @@ def test_no_silo_alone_says_how_far_gradient_descent_may_step(compared: Path, ru
         assert len(drawn) == task.methods[0].config.silos + wall
 
 
+def test_the_strength_of_ridge_lies_among_the_eigenvalues_that_it_is_added_to(tmp_path: Path) -> None:
+    settings = {"limit": 150, "silos": 3, "rounds": (1, 1), "d": 50, "stage2": "ridge"}
+    comparison(["tct"], ["classes:4"], [0], settings).execute(tmp_path / "runs", look=find_all)
+    (task,) = arrange(read_runs([tmp_path / "runs"]))
+    (_, _, found) = next(iter(task.findings("stage2")))
+    (chart,) = [block for block in stage2.section(task).blocks if isinstance(block, Chart)]  # type: ignore[union-attr]
+    _, line = chart.data
+    assert line["y"] == [found["ridge"]] * 2
+    assert line["text"][0].startswith("ridge ")
+
+
 def test_of_several_methods_the_mean_silo_is_shown(compared: Path) -> None:
     (task,) = arrange(read_runs([compared]))
     shown = traffic.section(task)

@@ -65,9 +65,10 @@ def addressed(content: RecordDict, own: dict[str, Any]) -> RecordDict:
 def fits_fp16(question: str, message: Message) -> bool:
     """Whether a round's weights may travel as float16.
 
-    Not where steps are corrected by what is sent: rounding errors would add up there, round by round.
+    Not where a round builds on differences to earlier ones: rounding errors would add up there.
     """
-    return bool(about(question).memory) and bool(message["correction"] == "none")
+    corrects = message.get("correction", "none") != "none" or message.get("exact", False)
+    return bool(about(question).memory) and not corrects
 
 
 def as_array(tensor: Tensor, fp16: bool) -> Array:

@@ -7,7 +7,7 @@ from fedtct.errors import listing
 from fedtct.history import rated_on
 from fedtct.runs.choose import read_choice
 from fedtct.runs.folder import RunFolder
-from fedtct.runs.forms import SILOS, SPLIT
+from fedtct.runs.forms import SILOS
 from fedtct.runs.summary import SiloRatings, Summary, final_row
 
 FEW = 50  # held-out samples: with fewer, each is worth more than 2 points of a silo's accuracy
@@ -22,27 +22,21 @@ def caveats(runs: Sequence[RunFolder]) -> list[str]:
 
 def hold_nothing_out(run: RunFolder) -> list[str]:
     """The silos that hold nothing out where others do: what is rated on held-out samples says nothing about them."""
-    agreed = run.agreement() or {}
-    if agreed.get("held_out") or not agreed.get("some_held_out"):
-        return []
-    names = [name for name, count in _held_out(run).items() if not count]
-    return names or ["some silos"]  # those elsewhere do not tell how many they hold out
+    held = _held_out(run)
+    return [name for name, count in held.items() if not count] if any(held.values()) else []
 
 
 def _held_out(run: RunFolder) -> dict[str, int]:
-    """How many samples each silo holds out, where that is known."""
-    agreed, split = run.agreement(), run.finding(SPLIT)
-    if not agreed or not split:
-        return {}
-    everything = {silo["name"]: sum(silo["counts"]) for silo in split["silos"]}
-    return {name: everything[name] - learnt for name, learnt in agreed["silos"].items() if name in everything}
+    """How many samples each silo holds out, once they have told."""
+    held: dict[str, int] = (run.agreement() or {}).get("held", {})
+    return held
 
 
 def _not_rated(runs: Iterable[RunFolder]) -> str:
     names = list(dict.fromkeys(name for run in runs for name in hold_nothing_out(run)))
     if not names:
         return ""
-    holds, whom = ("holds", "it") if len(names) == 1 and names != ["some silos"] else ("hold", "them")
+    holds, whom = ("holds", "it") if len(names) == 1 else ("hold", "them")
     return f"{listing(names)} {holds} nothing out: what is rated on held-out samples says nothing about {whom}"
 
 

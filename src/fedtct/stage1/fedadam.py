@@ -12,7 +12,7 @@ from fedtct.models import Weights
 from fedtct.stage1.base import Stage1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FedAdam(Stage1):
     """FedAvg's question with Adam on the server; momenta and τ as the authors recommend.
 

@@ -11,7 +11,7 @@ from fedtct.models import Weights
 from fedtct.stage1.base import Stage1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FedDyn(Stage1):
     """Silos minimise L_k(w) − ⟨g_k, w⟩ + (α/2)·‖w − w_server‖² and update their g_k.
 

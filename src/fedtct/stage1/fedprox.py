@@ -9,7 +9,7 @@ from fedtct.history import State
 from fedtct.stage1.base import Stage1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FedProx(Stage1):
     """FedAvg with (μ/2)·‖w − w_server‖² added to every silo's loss.
 

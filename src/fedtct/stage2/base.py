@@ -112,11 +112,13 @@ class IterativeRegression(Stage2):
     evaluate_every: int = 1
     patience: int | None = None
 
-    # How steps are corrected by everybody's. If they are, all silos must reply, and weights travel in full precision.
-    correction: ClassVar[str] = "none"
+    correction: ClassVar[Literal["none", "scaffold"]] = "none"  # of a silo's steps by everybody's
+    exact: ClassVar[bool] = False  # rounds build on differences: all silos must reply, weights are not rounded to fp16
 
     def __post_init__(self) -> None:
         make_plain(self)
+        if self.correction not in ("none", "scaffold"):
+            raise FedtctError(f"stage 2 has no correction '{self.correction}'. Known: none, scaffold")
         counts = {"rounds": self.rounds, "steps": self.steps, "evaluate_every": self.evaluate_every}
         check_whole(1, **counts, patience=1 if self.patience is None else self.patience)
         if self.lr != "auto":
@@ -158,6 +160,7 @@ class IterativeRegression(Stage2):
             "lr": lr,
             "steps": self.steps,
             "correction": self.correction,
+            "exact": self.exact,
             "server_steps": self.steps,
             "evaluate": rated,
         }
@@ -185,10 +188,10 @@ class Regressing(Stage):
         """The method's own, refused if it needs all silos and some did not reply."""
         federation, method = self.session.federation, self.method
         state, replies = method.round(federation, state, number, self.lr)
-        if method.correction != "none" and not federation.begins_anew and len(replies.messages) < len(federation):
+        if method.exact and not federation.begins_anew and len(replies.messages) < len(federation):
             raise FedtctError(
-                f"{type(method).__name__} corrects steps by everybody's, and {len(replies.messages)} of "
-                f"{len(federation)} silos replied: ask all of them, or use FedAvgRegression or Ridge"
+                f"{type(method).__name__} needs every silo in every round, and {len(replies.messages)} of "
+                f"{len(federation)} replied: ask all of them, or use FedAvgRegression or Ridge"
             )
         return state, replies
 

@@ -31,7 +31,7 @@ class ConjugateGradient(GradientDescent):
     rounds: int = 20
     lr: Literal["auto"] = field(default="auto", init=False)
 
-    correction: ClassVar[str] = "conjugate"  # of directions, by the server: silos add nothing to their gradients
+    exact: ClassVar[bool] = True
 
     def round(self, federation: Federation, state: State, number: int, lr: float) -> tuple[State, Replies]:
         """α = r·r / d·Hd,  x ← x + α·d,  r ← r − α·Hd,  β = r·r / (r·r before),  d ← r + β·d.

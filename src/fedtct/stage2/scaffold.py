@@ -1,7 +1,7 @@
 """SCAFFOLD on the linear model: stage 2 as the paper runs it."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from fedtct.stage2.base import IterativeRegression
 
@@ -18,4 +18,5 @@ class ScaffoldRegression(IterativeRegression):
     - ``patience``: stop after so many rounds without a better score on held-out samples
     """
 
-    correction: ClassVar[str] = "scaffold"
+    correction: ClassVar[Literal["none", "scaffold"]] = "scaffold"
+    exact: ClassVar[bool] = True

@@ -95,7 +95,7 @@ def _spectrum(task: Task, method: Method, found: Finding) -> Chart:
         names = [f"silo {name}" for name in task.silo_names(len(curves))]
     traces = [_eigenvalues(method, curve, name) for curve, name in zip(curves, names, strict=True)]
     longest = max(max(curve["ranks"]) for curve in curves)
-    lines = [limit] if _by_itself(method) else []
+    lines = [limit] if "pooled_spectrum" in found or _by_itself(method) else []
     traces += [_line([1, longest], [value, value], f"{meaning} {number(value)}") for value in lines]
     largest = max(max(curve["eigenvalues"]) for curve in curves)
     values = [v for curve in curves for v in curve["eigenvalues"] if v > NOISE * largest]
