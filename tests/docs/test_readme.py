@@ -2,9 +2,11 @@
 
 import json
 import re
+from statistics import fmean
 
 from doc_helpers import ROOT, blocks
 
+from fedtct.paper.figures import figures
 from fedtct.paper.results import Results
 from fedtct.paper.tables import cells
 
@@ -29,7 +31,8 @@ def test_links_lead_somewhere():
 
 def test_accuracies_are_those_of_the_results():
     results = Results(ROOT / "results" / "paper")
-    ours = {cell.key: found[0] for cell in cells("table2") if (found := results.of_cell(cell)) is not None}
+    runs = {cell.key: found[0] for cell in cells("table2") if (found := results.of(cell.run))}
+    ours = {key: round(fmean(result.last_rounds()), 1) for key, result in runs.items()}
     text = README.read_text(encoding="utf-8").replace("*", "")
     fashion, cifar10, cifar100 = re.split("CIFAR-10, ResNet-18|CIFAR-100, likewise", text)
 
@@ -38,26 +41,26 @@ def test_accuracies_are_those_of_the_results():
         return [float(cell) for cell in row.split("|")]
 
     for method in ("fedavg", "fedprox", "scaffold", "tct"):
-        assert shown(fashion, method) == [round(ours[f"fashion-mnist/{split}/{method}"], 1) for split in SPLITS]
+        assert shown(fashion, method) == [ours[f"fashion-mnist/{split}/{method}"] for split in SPLITS]
     for part, dataset, splits in ((cifar10, "cifar10", SPLITS), (cifar100, "cifar100", CIFAR100_SPLITS)):
         for method in ("fedprox", "scaffold", "tct"):
-            assert shown(part, method) == [round(ours[f"{dataset}/{split}/{method}"], 1) for split in splits]
-        assert shown(part, "fedavg") == [round(after_stage1(results, f"{dataset}/{split}/tct"), 1) for split in splits]
+            assert shown(part, method) == [ours[f"{dataset}/{split}/{method}"] for split in splits]
+        stages1 = [runs[f"{dataset}/{split}/tct"].stage1() for split in splits]
+        assert shown(part, "fedavg") == [round(fmean(result.last_rounds()), 1) for result in stages1]
+        given = [runs[f"{dataset}/{split}/{method}"] for split in splits for method in ("fedprox", "scaffold", "tct")]
+        assert {result.record["lr_given"] for result in given} == {0.1}
     for part, dataset in ((fashion, "fashion-mnist"), (cifar10, "cifar10"), (cifar100, "cifar100")):
         assert f"ll data in one place: {ours[f'{dataset}/pooled/centralized']:.1f}." in part
-
-
-def after_stage1(results: Results, key: str) -> float:
-    (tct,) = results.of(next(cell.run for cell in cells("table2") if cell.key == key))
-    accuracy = tct.stage1().accuracy()
-    assert accuracy is not None
-    return accuracy
+    (untrained,) = results.of(next(c.run for c in figures()["figure5"].panels[0].curves if "0" in c.label))
+    assert f"random weights' features have {untrained.accuracy():.1f}" in cifar10
 
 
 def test_seconds_are_those_of_the_benchmark():
     rows = json.loads((ROOT / "results" / "bench-peers.json").read_text(encoding="utf-8"))["rows"]
     wall = {row["what"]: row for row in rows if row["what"].startswith("wall time against ")}
     pfl, flower = (next(row for what, row in wall.items() if name in what) for name in ("pfl", "flwr"))
+    bare = next(row for name, row in wall.items() if "bare" in name)
+    assert f"({bare['plain']:.1f} s as a bare\nPyTorch loop)" in README.read_text(encoding="utf-8")
     said = f"{pfl['ours']:.1f} s here, {pfl['plain']:.1f} s in pfl and {flower['plain']:.1f} s in Flower's simulation"
     assert said in README.read_text(encoding="utf-8")
     rows = json.loads((ROOT / "results" / "bench-h200.json").read_text(encoding="utf-8"))["rows"]

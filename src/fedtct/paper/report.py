@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from pathlib import Path
+from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import PercentFormatter
@@ -10,7 +11,7 @@ from matplotlib.ticker import PercentFormatter
 from fedtct.errors import FedtctError
 from fedtct.paper.figures import Curve, Figure, Panel, figures
 from fedtct.paper.protocol import Tangent, network_of
-from fedtct.paper.results import Result, Results
+from fedtct.paper.results import LAST, Found, Result, Results
 from fedtct.paper.tables import TITLES, Cell, cells
 from fedtct.report.style import COLOURS, QUIET, WHOLE, looks, new_figure, save
 
@@ -22,16 +23,20 @@ BOTH = "test accuracy (dotted: training)"
 INTRODUCTION = """# The paper, reproduced
 
 This page is made by `fedtct paper report` from the files in `results/paper`, one a run, each with its configuration,
-seed, commit, hardware and curve by round. Numbers are top-1 test accuracy in per cent after the last round. Scale
-`full` is the paper's protocol: 10 silos, batch size 64, 5 local epochs, weight decay 1e-5, 200 rounds for baselines and
-100 + 100 for TCT. Scale `half` has half as many; FedAvg's are the 100 rounds that TCT starts from, where it was run.
-Every silo holds a tenth of its samples out; the learning rate is chosen from the paper's grid by the accuracy on them,
-after a fifth of the rounds. Held-out accuracies are means over the last five of those rounds. Where a rate is "given"
-there was no choice, and all samples are trained on, as in the paper. CIFAR images are cropped and flipped,
-Fashion-MNIST's are not.
-On the GPU networks are trained and rated in bf16; tangent features and stage 2 are float32's. What is chosen is chosen
-on samples that silos hold out; a rate that is given may have been given after test accuracies were seen, and the
-findings say where. In figures TCT's stage 1 is thin, and grey where several runs go on from it.
+seed, commit, hardware and curve by round. Numbers are top-1 test accuracy in per cent.
+
+- **Ours** is the accuracy after the last round. Where it swings from round to round, the mean of the last ten rounds
+  says more; it is beside it, with the least and the largest of them.
+- **Scale** `full` is the paper's protocol: 10 silos, batch size 64, 5 local epochs, weight decay 1e-5, 200 rounds for
+  baselines and 100 + 100 for TCT. Scale `half` has half as many; FedAvg's are the 100 rounds that TCT starts from,
+  where it was run.
+- **Learning rates** are chosen from the paper's grid by the accuracy on a tenth of the samples, which every silo holds
+  out, after a fifth of the rounds: the mean over the last five of those. Where a rate is "given" there was no choice,
+  and all samples are trained on, as in the paper; it may have been given after test accuracies were seen, and the
+  findings say where.
+- **Images** of CIFAR are cropped and flipped, Fashion-MNIST's are not.
+- **Precision:** on the GPU networks are trained and rated in bf16; tangent features and stage 2 are float32's.
+- **In figures** TCT's stage 1 is thin, and grey where several runs go on from it.
 """
 
 
@@ -97,19 +102,23 @@ def _glance(results: Results) -> str:
 
 
 def _table(results: Results, wanted: tuple[Cell, ...]) -> str:
-    lines = ["| dataset | split | method | ours | published | difference | scale |", "|---|---|---|---:|---:|---:|---|"]
-    for cell in wanted:
-        name = cell.key.split("/", 2)[2].replace("/", ", ")
-        found = results.of_cell(cell)
-        ours, difference, scale = "", "", ""
-        if found:
-            ours = f"{found.accuracy:.2f}"
-            difference = f"{found.accuracy - cell.published:+.2f}" if found.comparable else ""
-            scale = found.label + (f", {found.seeds} seeds" if found.seeds > 1 else "")
-        lines.append(
-            f"| {cell.dataset} | {cell.split} | {name} | {ours} | {cell.published:.2f} | {difference} | {scale} |"
-        )
+    lines = [
+        f"| dataset | split | method | ours | last {LAST} rounds | published | difference | scale |",
+        "|---|---|---|---:|---:|---:|---:|---|",
+        *(f"| {' | '.join(_row(cell, results.of_cell(cell)))} |" for cell in wanted),
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _row(cell: Cell, found: Found | None) -> list[str]:
+    ours, settled, difference, scale = "", "", "", ""
+    if found:
+        ours, last = f"{found.accuracy:.2f}", found.last_rounds
+        settled = f"{fmean(last):.1f} ({min(last):.1f} to {max(last):.1f})" if last else ""
+        difference = f"{found.accuracy - cell.published:+.2f}" if found.comparable else ""
+        scale = found.label + (f", {found.seeds} seeds" if found.seeds > 1 else "")
+    name = cell.key.split("/", 2)[2].replace("/", ", ")
+    return [cell.dataset, cell.split, name, ours, settled, f"{cell.published:.2f}", difference, scale]
 
 
 def _coverage(results: Results, figure: Figure) -> str:

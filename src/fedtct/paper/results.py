@@ -14,6 +14,7 @@ from fedtct.paper.protocol import GRID, SCALES, STAGE1_IS, STAGE2_LR, Run, Tange
 from fedtct.paper.tables import Cell
 
 Points = list[tuple[int, float]]
+LAST = 10  # rounds at the end of a run: where accuracy swings, their mean says more than any of them
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,12 @@ class Result:
                 return 100 * float(row["test_accuracy"])
         return None
 
+    def last_rounds(self) -> list[float]:
+        """Test accuracies in per cent after the last rounds of the last stage."""
+        rows = self.record["rows"]
+        rated = [row["test_accuracy"] for row in rows if row["stage"] == rows[-1]["stage"] and "test_accuracy" in row]
+        return [100 * float(value) for value in rated[-LAST:]]
+
     def curves(self, metric: str) -> tuple[Points, Points]:
         """Accuracy by round, counted over both stages: in stage 1 before a stage 2, and in the last stage."""
         name = f"{metric}_accuracy"
@@ -111,6 +118,7 @@ class Found(NamedTuple):
     """What a cell of a table has come to."""
 
     accuracy: float  # mean over seeds
+    last_rounds: list[float]  # of all seeds
     label: str
     seeds: int
     comparable: bool
@@ -147,11 +155,14 @@ class Results:
     def of_cell(self, cell: Cell) -> Found | None:
         """What a cell has come to; none if it was not run."""
         found = self.of(cell.run)
-        rated = [(value, r.label) for r in found if (value := r.accuracy(cell.round)) is not None]
+        rated = [(value, r) for r in found if (value := r.accuracy(cell.round)) is not None]
         if not rated:
             return None
-        values, labels = zip(*rated, strict=True)
-        return Found(fmean(values), "; ".join(dict.fromkeys(labels)), len(values), found[0].comparable)
+        values, runs = zip(*rated, strict=True)
+        last = [value for run in runs for value in run.last_rounds()] if cell.round is None else []
+        return Found(
+            fmean(values), last, "; ".join(dict.fromkeys(r.label for r in runs)), len(runs), runs[0].comparable
+        )
 
     def has_cell(self, cell: Cell) -> bool:
         """Whether there is a number to hold against the published one."""
