@@ -25,7 +25,7 @@ def fastest_convolutions() -> Iterator[None]:
 
 
 def works(what: str, device: torch.device, cases: Callable[[], Iterable[tuple[Tensor, Tensor]]]) -> bool:
-    """Whether the kernel of a part of the work finds what is right: pairs of what it found and what is exact."""
+    """Whether a GPU kernel runs here and is right to ``TOLERANCE``, by pairs of what it found and what is exact."""
     if importlib.util.find_spec("triton") is None or torch.cuda.get_device_capability(device) < (9, 0):
         return False
     try:

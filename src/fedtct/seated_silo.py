@@ -38,7 +38,7 @@ FEATURE_BATCH = 500
 
 
 def _count_nothing(key: list[int], noise: float) -> None:
-    """In a simulation the server's account is all there is."""
+    """No budget of a silo's own: in a simulation the server keeps the only account."""
 
 
 class SeatedSilo:
@@ -239,7 +239,7 @@ class SeatedSilo:
         return {"n": len(self), "s": sums.pack(), "t": sums.t, "yy": sums.yy}
 
     def _release(self, question: str, message: Message, reply: Message) -> list[int]:
-        """What the noise on a reply is drawn from, once it is told that it will leave."""
+        """Charge the privacy budget for a reply that is about to leave, and give what its noise is drawn from."""
         if not is_noised(message):
             raise FedtctError("noise and clip must be plain numbers, neither huge nor tiny")
         key = draw_key(self.secret, question, self.index, message, {"x": self.x, "y": self.y}, reply)

@@ -157,7 +157,7 @@ def take(values: Any, rows: Tensor) -> Any:
 
 
 def join(parts: Sequence[Any]) -> Any:
-    """Everybody's together."""
+    """The samples of all parts, one part after another."""
     if is_table(parts[0]):
         import pandas as pd
 

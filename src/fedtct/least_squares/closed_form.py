@@ -91,7 +91,7 @@ def _fits(z: Tensor, y: Tensor) -> bool:
 class LocalRegression(ABC):
     """One silo's regression, decomposed once; after that a round costs the same whatever M is.
 
-    It works on *points*: whatever, linear in W, is needed to take steps from W.
+    It works on *points*: W, with what else steps from it need below it. Everything in a point is linear in W.
     """
 
     def __init__(self, z: Tensor, y: Tensor, decomposition: Decomposition) -> None:
@@ -133,7 +133,7 @@ class LocalRegression(ABC):
 
     @abstractmethod
     def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: StepSize, steps: StepCount) -> Tensor:
-        """Over all steps, in whatever basis."""
+        """The sum over all steps of the residuals, or of the gradients, in the eigenbasis where there is one."""
 
     @abstractmethod
     def gradient(self, residuals: Tensor) -> Tensor:
@@ -153,7 +153,7 @@ class DualRegression(LocalRegression):
         return point
 
     def scores(self, point: Tensor) -> Tensor:
-        """They are part of the point."""
+        """The lower part of the point."""
         return point[self.p :]
 
     def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: StepSize, steps: StepCount) -> Tensor:
@@ -186,7 +186,7 @@ class PrimalRegression(LocalRegression):
         return w
 
     def scores(self, point: Tensor) -> Tensor:
-        """They take a pass over Z."""
+        """Z·W, a pass over Z."""
         return times(self.z, point)
 
     def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: StepSize, steps: StepCount) -> Tensor:

@@ -93,7 +93,7 @@ def in_columns(given: Sequence[LocalRegression], cells: int) -> Sequence[DualReg
 
 
 def in_span(given: Sequence[LocalRegression], cells: int) -> Sequence[DualRegression]:
-    """The same on A."""
+    """The same regressions on A, the coefficients of all samples: W = ZᵀA."""
     kernel, ends = inner_products(given), accumulate(own.n for own in given)
     return [
         SpanRegression(kernel, slice(end - own.n, end), own.y.repeat(1, cells), own.decomposition)

@@ -36,7 +36,7 @@ class Frozen:
         return cls(rest, trained_among(network, message["trainable"]), message)
 
     def meant_by(self, message: Mapping[str, Any], whose: str) -> "Frozen":
-        """What stays in the training that a message is about: nothing if it names nothing, else what was told."""
+        """The weights at rest that a message names by their digest, if it names any; refused if these are others."""
         if not (tag := message.get("frozen")):
             return Frozen()
         if tag != self.tag:
