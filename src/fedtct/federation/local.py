@@ -14,11 +14,12 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fedtct.data.tables import is_table
-from fedtct.errors import FedtctError, first_line, listing
+from fedtct.errors import FedtctError, check_whole, first_line, listing
 from fedtct.federation.base import Cost, Federation, Replies
 from fedtct.models import NetworkSpec
 from fedtct.questions import Message, about
 from fedtct.seated_silo import SeatedSilo
+from fedtct.seeds import generator
 from fedtct.silo import Silo, SiloData, pool
 from fedtct.training.graphs import GraphTrainer
 
@@ -30,9 +31,18 @@ class LocalFederation(Federation):
 
     On a GPU they train side by side. ``precision`` is that of networks, trained and rated: "fp32", "bf16", or "auto"
     for bf16 on a GPU that computes in it, but for rows of numbers: the fourth digit of a year counts.
+
+    With ``per_round`` only so many silos, drawn anew for each round, train in it; in stage 2 all take part.
     """
 
-    def __init__(self, silos: Sequence[Any], device: torch.device | str = "auto", *, precision: str = "auto") -> None:
+    def __init__(
+        self,
+        silos: Sequence[Any],
+        device: torch.device | str = "auto",
+        *,
+        precision: str = "auto",
+        per_round: int | None = None,
+    ) -> None:
         if isinstance(silos, Silo | Dataset | Tensor | np.ndarray) or is_table(silos):
             raise FedtctError(
                 f"silos must be a list of them, it is a single {type(silos).__name__}: give [(x, y), …], a pair or a "
@@ -49,6 +59,11 @@ class LocalFederation(Federation):
         rows = precision == "auto" and any(silo.given.holds_rows() for silo in self.silos)
         self.precision = pick_precision("fp32" if rows else precision, self.device)
         self.trainer: GraphTrainer | None = None
+        if per_round is not None:
+            check_whole(1, per_round=per_round)
+            if per_round > len(given):
+                raise FedtctError(f"per_round is {per_round}, but there are {len(given)} silos")
+        self.per_round = per_round
 
     def __len__(self) -> int:
         return len(self.silos)
@@ -78,30 +93,34 @@ class LocalFederation(Federation):
         start = time.perf_counter()
         messages = self.deliver(question, message)
         seconds = time.perf_counter() - start
-        up = {name: size(reply) for name, reply in zip(self.names(), messages, strict=True)}
-        return Replies(messages, Cost.of(dict.fromkeys(up, size(message)), up, seconds))
+        asked = self._asked(question, message)
+        names = [name for silo, name in zip(self.silos, self.names(), strict=True) if silo in asked]
+        up = {name: size(reply) for name, reply in zip(names, messages, strict=True)}
+        total = sum(map(len, self.silos)) if len(asked) < len(self.silos) else None
+        return Replies(messages, Cost.of(dict.fromkeys(up, size(message)), up, seconds), total)
+
+    def _asked(self, question: str, message: Message) -> list[SeatedSilo]:
+        """Everybody, or of a round of training those that are drawn for it."""
+        if question != "train" or self.per_round is None:
+            return self.silos
+        draws = generator(message["seed"], "silos", message["round"])
+        drawn = torch.randperm(len(self.silos), generator=draws)[: self.per_round]
+        return [self.silos[place] for place in drawn.sort().values]
 
     def deliver(self, question: str, message: Message) -> list[Message]:
         """Ask one silo after another, or on a GPU train all side by side; the replies alone."""
         message = {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in message.items()}
+        asked = self._asked(question, message)
         if question == "train" and self.trainer is not None:
-            return self._train_side_by_side(self.trainer, message)
+            return _train_side_by_side(asked, self.trainer, message)
         if about(question).begins_stage2 and self.trainer is not None:
             self.trainer.release()
         replies = []
-        for silo in self.silos:
+        for silo in asked:
             replies.append(silo.answer(question, message))
             if self.on_reply:
-                self.on_reply(question, len(replies), len(self.silos))
+                self.on_reply(question, len(replies), len(asked))
         return replies
-
-    def _train_side_by_side(self, trainer: GraphTrainer, message: Message) -> list[Message]:
-        begun = [silo.begin_training(message) for silo in self.silos]
-        trained = trainer.train([job for _, job in begun])
-        return [
-            rating | silo.end_training(message, job, weights)
-            for silo, (rating, job), weights in zip(self.silos, begun, trained, strict=True)
-        ]
 
     def snapshot(self) -> dict[str, Tensor]:
         """Every silo's memory under names such as ``0/stage1/own``."""
@@ -140,6 +159,15 @@ class _Pooled(LocalFederation):
     def ask(self, question: str, message: Message) -> Replies:
         replies = super().ask(question, message)
         return replace(replies, cost=Cost(seconds=replies.cost.seconds))
+
+
+def _train_side_by_side(silos: list[SeatedSilo], trainer: GraphTrainer, message: Message) -> list[Message]:
+    begun = [silo.begin_training(message) for silo in silos]
+    trained = trainer.train([job for _, job in begun])
+    return [
+        rating | silo.end_training(message, job, weights)
+        for silo, (rating, job), weights in zip(silos, begun, trained, strict=True)
+    ]
 
 
 def size(message: Message) -> int:

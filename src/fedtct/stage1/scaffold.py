@@ -14,8 +14,8 @@ class Scaffold(Stage1):
     Silos with more samples take more steps. Averaging what each did in a step, and going as many steps as silos took on
     average, keeps Σ (n_k/n)·h_k = 0 and the optimum that of the pooled loss. With equal steps it is the plain average.
 
-    In a federation that asks some silos a round, those that were away cannot infer the mean gradient c. The server then
-    keeps it, as the authors do: it moves by the part of all samples that took part, and is sent after such a round.
+    Where only some silos train in a round, those that were away cannot infer the mean gradient c. The server then keeps
+    it, as the authors do: it moves by the part of all samples that took part, and is sent after such a round.
     """
 
     def round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:
