@@ -105,6 +105,20 @@ def test_all_damaged_images_are_named_at_once(tmp_path):
         read_samples(tmp_path)
 
 
+def test_images_that_are_refused_are_named_with_the_damaged_ones(tmp_path):
+    """Before anything is predicted: among thousands, one would otherwise be found after the other."""
+    put(tmp_path, "0.png", "1.png", "4.png")
+    Image.fromarray(np.full((4, 4), 1000, np.uint16)).save(tmp_path / "2.png")
+    pages = [Image.new("L", (4, 4), shade) for shade in (0, 9)]
+    pages[0].save(tmp_path / "3.tif", save_all=True, append_images=pages[1:])
+    (tmp_path / "4.png").write_text("damaged")
+    told = (
+        r"2\.png, 3\.tif, 4\.png cannot be read as images: mend or remove them\. The first: .*2\.png has pixels of more"
+    )
+    with pytest.raises(FedtctError, match=told):
+        read_inputs(tmp_path)
+
+
 def drawing(mode):
     """Black on nothing, half of it faintly."""
     alpha = np.repeat(np.array([[0, 255, 128, 0]], np.uint8), 4, 0)

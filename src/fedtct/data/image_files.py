@@ -26,30 +26,30 @@ def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]
         raise FedtctError(f"image_size must be at most {LARGEST_SIDE},{LARGEST_SIDE}")
     files, pixels = image_files(folder), []
     _warn_of_others(folder)
-    damaged: dict[Path, Exception] = {}
+    unread: dict[Path, Exception] = {}
     for file in files:
         try:
             pixels.append(_read_image(file, size))
-        except FedtctError:
-            raise
         except Exception as error:  # PIL has many, some of them Python's own, for a damaged file
-            damaged[file] = error.with_traceback(None)  # which would keep the images of all frames
+            unread[file] = error.with_traceback(None)  # which would keep the images of all frames
             continue
         if pixels[-1].shape != pixels[0].shape:
             todo = to_be_alike(pixels[-1].shape, pixels[0].shape)
             raise FedtctError(f"{file} has shape {pixels[-1].shape}, others {pixels[0].shape}: {todo}")
-    if damaged:
-        raise _of_damaged(folder, damaged)
+    if unread:
+        raise _of_unread(folder, unread)
     return np.stack(pixels), files
 
 
-def _of_damaged(folder: Path, errors: Mapping[Path, Exception]) -> FedtctError:
-    """What names all damaged images of a folder at once, and says what is wrong with the first."""
+def _of_unread(folder: Path, errors: Mapping[Path, Exception]) -> FedtctError:
+    """What names all images of a folder that cannot be read, and says what is wrong with the first."""
     (file, first), *others = errors.items()
+    ours = isinstance(first, FedtctError)  # it says what to do about the file
     if not others:
-        return FedtctError(f"{file} cannot be read as an image", first)
+        return FedtctError(str(first)) if ours else FedtctError(f"{file} cannot be read as an image", first)
     names = listing(path.relative_to(folder).as_posix() for path in errors)
-    return FedtctError(f"{folder}: {names} cannot be read as images: mend or remove them. The first", first)
+    told = f"{folder}: {names} cannot be read as images: mend or remove them. The first"
+    return FedtctError(f"{told}: {first}") if ours else FedtctError(told, first)
 
 
 def _warn_of_others(folder: Path) -> None:
