@@ -231,6 +231,27 @@ def test_predictions_of_images_are_named_by_their_files(folder, capsys):
     assert rows["new/y/2.png"] == [rows["new"][1].removeprefix("y/")]
 
 
+def test_silos_with_grey_and_with_coloured_images(folder, capsys):
+    """Told apart with what to do; what is tested and predicted is then made like the silos' by itself."""
+    draws = np.random.default_rng(0)
+    for place, name in enumerate(("a/cat", "a/dog", "b/cat", "b/dog")):
+        (folder / "pictures" / name).mkdir(parents=True)
+        for number in range(4):
+            shape = (8, 8, 3) if place > 1 else (8, 8)
+            image = Image.fromarray(draws.integers(0, 256, shape, dtype=np.uint8))
+            image.save(folder / "pictures" / name / f"{number}.png")
+    shutil.copytree(folder / "pictures" / "a", folder / "test")
+    asked = ["run", "--data", "pictures", "--test", "test", "--model", "linear", *QUICK, "--holdout", "0"]
+    assert main([*asked, "--out", "c"]) == 2
+    todo = "set image_size to 3,8,8 for all in colour, or to 1,8,8 for all in grey (--image-size in a command)"
+    assert todo in capsys.readouterr().err
+    for channels in ("3", "1"):
+        assert main([*asked, "--image-size", f"{channels},8,8", "--out", channels, "--json"]) == 0
+        tested = json.loads(capsys.readouterr().out)["test_accuracy"]
+        assert main(["evaluate", channels, "--input", "test", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["accuracy"] == pytest.approx(tested)
+
+
 @pytest.mark.parametrize("buffered", [False, True])
 def test_predictions_that_do_not_fit_are_an_error(folder, capsys, monkeypatch, buffered):
     run(capsys, "--target", "state", "--out", "a")
@@ -298,6 +319,7 @@ BAD = {
     "run --data silos --target state --model simple-cnn": "takes images",
     "run --data silos --target state --holdout 1": "holdout is a share",
     "run --data silos --target state --image-size 3": "a height and a width",
+    "run --data silos --target state --image-size 4,8,8": "a height and a width",
     "run --data silos --target state --texts town,twn": "has no column 'twn' of texts",
     "run --data silos --target state --ignore state": "'state' is what is learnt: leave it out of ignore",
     "run --texts ward": "texts is for your own data",

@@ -300,8 +300,22 @@ def test_images_in_grey_and_in_colour_and_hidden_files_among_them(tmp_path):
     (tmp_path / "cat" / "._0.png").write_bytes(b"what a Mac leaves")
     assert read_samples(tmp_path)[0].shape == (1, 3, 4, 4)
     Image.new("L", (4, 4)).save(tmp_path / "cat" / "1.png")
-    with pytest.raises(FedtctError, match="all of them in grey, or all in colour"):
+    with pytest.raises(FedtctError, match="set image_size to 3,4,4 for all in colour, or to 1,4,4 for all in grey"):
         read_samples(tmp_path, image_size=(4, 4))
+    assert read_samples(tmp_path, image_size=(3, 4, 4))[0].shape == (2, 3, 4, 4)
+    assert read_samples(tmp_path, image_size=(1, 4, 4))[0].shape == (2, 1, 4, 4)
+
+
+@pytest.mark.parametrize("size", [(4, 4), (2, 6)])
+def test_a_grey_picture_is_the_same_however_it_was_saved(size, tmp_path):
+    """Some programs save X-rays in colour."""
+    grey = Image.fromarray(np.random.default_rng(0).integers(0, 256, (4, 4), dtype=np.uint8))
+    grey.save(tmp_path / "0.png")
+    grey.convert("RGB").save(tmp_path / "1.png")
+    for channels in (1, 3):
+        one, other = read_inputs(tmp_path, (channels, *size))
+        assert one.shape == (channels, *size)
+        assert np.array_equal(one, other)
 
 
 @pytest.mark.parametrize(("orientation", "turn"), [(1, None), (3, "ROTATE_180"), (6, "ROTATE_90"), (8, "ROTATE_270")])

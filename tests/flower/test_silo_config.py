@@ -63,6 +63,7 @@ def test_images_in_folders_named_by_class(tmp_path):
     loaded = silo(tmp_path, where + "image_size = [8, 8]\nholdout = 0").load()
     assert tuple(loaded.x.shape) == (5, 3, 8, 8)
     assert loaded.y.tolist() == ["cat", "cat", "dog", "dog", "dog"]
+    assert tuple(silo(tmp_path, where + "image_size = [1, 8, 8]\nholdout = 0").load().x.shape) == (5, 1, 8, 8)
     for text, message in {
         where: "set image_size",
         'data = "images"\nclasses = ["cat"]': "dog is no class",
@@ -158,6 +159,7 @@ def test_a_silo_that_could_not_work_is_refused_before_it_takes_part(tmp_path):
         ('name = "a"\ndata = "x"\ncache_gb = -4', "cache_gb must be positive"),
         ('name = "a"\ndata = "x"\ncache_gb = inf', "cache_gb must be a finite number"),
         ('name = "a"\ndata = "x"\nimage_size = [8]', "image_size must be"),
+        ('name = "a"\ndata = "x"\nimage_size = [8.5, 8]', "image_size must be"),
         ("name = ", "not valid TOML"),
     ],
 )

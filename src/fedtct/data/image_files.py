@@ -18,10 +18,23 @@ if TYPE_CHECKING:
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 LITTER = ("thumbs.db", "desktop.ini")  # that systems leave in folders
 LARGEST_SIDE = 10_000  # that images are scaled to: an image then takes 100 MB and more
+MODES = {1: "L", 3: "RGB"}  # Pillow's names of what has so many channels
+
+
+def check_image_size(size: Sequence[Any]) -> None:
+    """Refuse what is no height and width, with the number of channels before them or without."""
+    whole = all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in size)
+    if size and not (whole and (len(size) == 2 or (len(size) == 3 and size[0] in MODES))):
+        raise FedtctError(
+            "image_size must be a height and a width such as 32,32; 3,32,32 makes all images coloured, 1,32,32 grey"
+        )
 
 
 def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]]:
-    """Images of a folder and of its folders as pixels (N, C, H, W), and their files, in order of their names."""
+    """Images of a folder and of its folders as pixels (N, C, H, W), and their files, in order of their names.
+
+    All are scaled to a ``size``, (H, W) or (C, H, W), if one is given.
+    """
     if max(size, default=0) > LARGEST_SIDE:
         raise FedtctError(f"image_size must be at most {LARGEST_SIDE},{LARGEST_SIDE}")
     files, pixels = image_files(folder), []
@@ -64,9 +77,9 @@ def _warn_of_others(folder: Path) -> None:
 def to_be_alike(*shapes: Sequence[int]) -> str:
     """What to do about images of several shapes (C, H, W)."""
     channels = {shape[0] for shape in shapes}
-    if len(channels) > 1:
-        return "save all of them in grey, or all in colour"
-    return "set image_size (--image-size in a command)"
+    size = ",".join(map(str, shapes[0][1:]))
+    which = f" to 3,{size} for all in colour, or to 1,{size} for all in grey" if len(channels) > 1 else ""
+    return f"set image_size{which} (--image-size in a command)"
 
 
 def holds_images(path: Path) -> bool:
@@ -95,7 +108,7 @@ def _is_image(path: Path) -> bool:
 
 
 def _read_image(file: Path, size: Sequence[int]) -> Any:
-    """The pixels of one image, (C, H, W): grey or in colour."""
+    """The pixels of one image, (C, H, W): grey or in colour, as it is or as the size says."""
     from PIL import Image
 
     with Image.open(file) as image:
@@ -108,7 +121,9 @@ def _read_image(file: Path, size: Sequence[int]) -> Any:
         if count > 1 and image.format != "MPO":  # as phones have: behind the photograph there are previews of it
             raise FedtctError(f"{file} holds {count} images: save each as a file of its own")
         picture = _as_seen(image)
-        picture = picture.resize((size[1], size[0])) if size else picture
+        if len(size) == 3:
+            picture = picture.convert(MODES.get(size[0], picture.mode))
+        picture = picture.resize((size[-1], size[-2])) if size else picture
         return np.atleast_3d(np.asarray(picture)).transpose(2, 0, 1)
 
 

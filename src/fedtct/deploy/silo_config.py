@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtct.agreement import check_private
+from fedtct.data.image_files import check_image_size
 from fedtct.data.samples import quantities
 from fedtct.data.sources import TASKS, read_samples, reading, unread
 from fedtct.data.texts import composed
@@ -40,7 +41,7 @@ class SiloConfig:
     task: str = "auto"  # or classification, regression
     holdout: float = HOLDOUT
     classes: tuple[str, ...] = ()  # for image folders: those there may be; silos agree on their union in any case
-    image_size: tuple[int, ...] = ()  # height, width that images are scaled to
+    image_size: tuple[int, ...] = ()  # (channels,) height, width that images are made to have
     texts: tuple[str, ...] = ()  # for tables: columns whose numbers are codes
     ignore: tuple[str, ...] = ()  # for tables: columns to leave out
     epsilon: float = 0.0  # differential privacy that this silo insists on, in all runs together; 0: what runs say
@@ -62,8 +63,7 @@ class SiloConfig:
         check_positive(cache_gb=self.cache_gb)
         if self.epsilon:
             check_budget(self.epsilon, self.delta)
-        if self.image_size and (len(self.image_size) != 2 or not all(_is_size(n) for n in self.image_size)):
-            raise FedtctError(f"image_size must be [height, width], it is {list(self.image_size)}")
+        check_image_size(self.image_size)
 
     @classmethod
     def read(cls, path: str | Path) -> "SiloConfig":
@@ -158,10 +158,6 @@ class SiloConfig:
         known = set(map(composed, self.classes))
         if unknown := sorted(f.name for f in folder.iterdir() if f.is_dir() and composed(f.name) not in known):
             raise FedtctError(f"{folder / unknown[0]} is no class that silo.toml names")
-
-
-def _is_size(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _refuse_tokens(kind: str) -> None:

@@ -21,6 +21,11 @@ class InputSpec:
     std: tuple[float, ...] = ()
     table: TableCode | None = None
 
+    @property
+    def image_size(self) -> tuple[int, ...]:
+        """Channels, height and width, if samples are images: those in files are made to have them."""
+        return self.shape if self.mean and len(self.shape) == 3 else ()
+
     def encode(self, samples: Any, whose: str = "x") -> Tensor:
         """Samples as a network takes them; refused if they are of another shape or kind than the silos'."""
         if self.table is not None:

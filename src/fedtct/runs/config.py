@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from fedtct.data import DATASETS, parse_split
+from fedtct.data.image_files import check_image_size
 from fedtct.data.sources import READING, TASKS, silo_paths, unread
 from fedtct.errors import FedtctError, check_not_negative, check_whole
 from fedtct.importing import import_function, is_function_name
@@ -128,8 +129,7 @@ class RunConfig(Settings):
     def _check_own(self) -> None:
         if self.limit:
             raise FedtctError("limit is for datasets that are dealt: your own data is used whole")
-        if self.image_size and (len(self.image_size) != 2 or min(self.image_size) < 1):
-            raise FedtctError("image_size must be a height and a width such as 32,32")
+        check_image_size(self.image_size)
 
     def _check_rounds(self) -> None:
         for number in self.rounds:

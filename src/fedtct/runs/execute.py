@@ -14,12 +14,11 @@ from fedtct.classifier import Fit
 from fedtct.data import Dataset, load_dataset, partition
 from fedtct.data.samples import quantities
 from fedtct.data.sources import read_samples, reading, silo_paths
-from fedtct.data.tables import TableCode
 from fedtct.errors import FedtctError
 from fedtct.federation import LocalFederation, pick_device, pick_precision
 from fedtct.files import files_of
 from fedtct.memory import free_bytes
-from fedtct.models import build_module, build_own
+from fedtct.models import InputSpec, build_module, build_own
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import TEST, RunFolder
 from fedtct.runs.watcher import Watcher
@@ -127,7 +126,7 @@ def own_job(config: RunConfig, watcher: Watcher) -> Job:
             silos.append(Silo(*_read(path, how, _state(path)), holdout=config.holdout, name=name))
         watcher.count("reading silos", len(silos), len(paths))
     agreed = agree([silo.describe() for silo in silos], None, names=[silo.name for silo in silos])
-    test = _read_test(config, agreed.inputs.table) if config.test else None
+    test = _read_test(config, agreed.inputs) if config.test else None
     warn_of_memory(config, agreed.inputs.shape, agreed.outputs, sum(map(len, silos)) + (len(test[1]) if test else 0))
     if isinstance(agreed.task, Regression):
         return Job(Known(test, 0, ()), silos)
@@ -145,10 +144,10 @@ def check_test(test: Path, silos: Mapping[str, Path]) -> None:
             raise FedtctError(f"test: {test} is data that silo {name} learns from: give it a place of its own")
 
 
-def _read_test(config: RunConfig, table: TableCode | None) -> tuple[Any, Any]:
-    """Test data, read as the silos' was; a table may have any other columns as well."""
-    texts, only = (table.texts, table.names) if table else ([], [])
-    return read_samples(Path(config.test), config.target, config.task, config.image_size, texts, only=only)
+def _read_test(config: RunConfig, inputs: InputSpec) -> tuple[Any, Any]:
+    """Test data, made to look like the silos'; a table may have any other columns as well."""
+    texts, only = (inputs.table.texts, inputs.table.names) if inputs.table else ([], [])
+    return read_samples(Path(config.test), config.target, config.task, inputs.image_size, texts, only=only)
 
 
 def warn_of_memory(config: RunConfig, shape: tuple[int, ...], outputs: int, samples: int) -> None:

@@ -73,7 +73,7 @@ class Saved(NamedTuple):
 
     def inputs(self, path: Path) -> Any:
         """Samples to predict from."""
-        return read_inputs(path, self._image_size, self._texts)
+        return read_inputs(path, self.model.spec.inputs.image_size, self._texts)
 
     def samples(self, path: Path, target: str = "") -> tuple[Any, Any]:
         """Samples with what is true of them."""
@@ -83,17 +83,13 @@ class Saved(NamedTuple):
         if (name := composed(target)) in only:
             taught = f" ('{self.target}' in training)" if self.target else ""
             raise FedtctError(f"the model predicts from '{name}': --target must name the column with the truth{taught}")
-        return read_samples(path, target or self.target, task, self._image_size, self._texts, only=only)
+        size = self.model.spec.inputs.image_size
+        return read_samples(path, target or self.target, task, size, self._texts, only=only)
 
     @property
     def _texts(self) -> list[str]:
         table = self.model.spec.inputs.table
         return table.texts if table else []
-
-    @property
-    def _image_size(self) -> tuple[int, ...]:
-        inputs = self.model.spec.inputs
-        return inputs.shape[1:] if inputs.mean and len(inputs.shape) == 3 else ()
 
     def export(self, file: Path) -> str:
         """Write one file with everything; returns the card."""

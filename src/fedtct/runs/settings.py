@@ -62,7 +62,9 @@ class Settings:
     texts: tuple[str, ...] = of_data((), "of tables: columns whose numbers are codes", "COLUMN[,COLUMN]", rare=True)
     ignore: tuple[str, ...] = of_data((), "of tables: columns to leave out", "COLUMN[,COLUMN]", rare=True)
     test: str = of_data("", "your own test data, only scored", "FILE")
-    image_size: tuple[int, ...] = of_data((), "of image folders: height and width to scale to", "H,W", rare=True)
+    image_size: tuple[int, ...] = of_data(
+        (), "of image folders: height and width to scale to; 3,H,W: in colour", "H,W", rare=True
+    )
     holdout: float = of_data(0.0, "share of samples a silo holds out [0; --data: 0.2]", "SHARE")
     method: str = of_method("tct", "tct, fedavg, ... (see above)", "NAME")
     model: str = of_training("mlp", "linear, mlp, simple-cnn, resnet18-bn or -gn, module:function", "NAME")
