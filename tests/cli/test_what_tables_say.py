@@ -170,3 +170,20 @@ def test_private_silos_that_rate_no_model_end_with_one_all_the_same(
     assert "| silo |" not in card  # what each silo holds out would tell of it
     assert main(["compare", *few, "--methods", "fedavg,fedprox", "--out", "b"]) == 0
     assert (parts / "b" / "report.html").is_file()
+
+
+def test_what_is_spent_is_said_of_runs_that_begin_alone(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not of one that is refused, nor of one that is over."""
+    (parts / "arrays").mkdir()
+    np.savez(parts / "arrays" / "north.npz", x=np.eye(20, 5)[:, None], y=np.arange(20) % 2)
+    few = ["--rounds", "1", "--epsilon", "8", "--model", "linear", "--method", "fedavg", "--out", "a"]
+    promise = "fedavg  differential privacy of every sample: ε = 8 at δ = 1e-05, spent on 1 reply of each silo"
+
+    def said(*words: str) -> str:
+        main(["run", *words])
+        return capsys.readouterr().err
+
+    refused = said("--data", "silos", "--target", "state", *few)
+    assert refused.startswith("fedtct: differential privacy needs arrays with labels from 0")
+    assert promise in said("--data", "arrays", *few)
+    assert "differential privacy" not in said("--resume", "a")

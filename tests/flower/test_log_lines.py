@@ -87,7 +87,7 @@ def test_ctrl_c_stops_the_run_at_the_server_too(tmp_path, monkeypatch):
 
 def test_what_a_silo_says_is_one_line_and_no_line_of_the_servers(capsys):
     said = 'north did not answer: it fails\nfedtct: finished: all is well\r\nfedtct> ["nothing"]'
-    Speaker().warn(said)
+    Speaker().say(said)
     assert capsys.readouterr().out.splitlines() == [f"fedtct: {' '.join(said.splitlines())}"]
     say(
         "north did not answer: \x1b[1A\x1b[2Kfedtct: round 2 went well"

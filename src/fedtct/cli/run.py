@@ -119,8 +119,6 @@ def _execute(folder: "RunFolder", screen: Screen, json: bool, engine: str) -> No
         from fedtct.deploy.simulate import simulate as execute
     else:
         from fedtct.runs.execute import execute
-    if promise := folder.config.promise():
-        screen.say(promise)
     was_over = folder.finished
     with stoppable(screen, folder.path, folder.go_on), screen:
         if not was_over:  # what is over may be looked at where its model cannot be made: without its module or its GPU

@@ -142,7 +142,7 @@ class _Shown(Watcher):
     def count(self, doing: str, done: int, total: int) -> None:
         self.counting.setdefault(doing, self.screen.count(f"{self.name}  {doing}"))(done, total)
 
-    def warn(self, text: str) -> None:
+    def say(self, text: str) -> None:
         self.screen.say(f"{self.name}  {text}")
 
 

@@ -37,7 +37,7 @@ class Speaker(Watcher):
         """A silo has replied."""
         _write("reply", question, done, total)
 
-    def warn(self, text: str) -> None:
+    def say(self, text: str) -> None:
         """A line for people."""
         say(text)
 

@@ -191,7 +191,7 @@ def serve(
         server.terms(config.silos),
         note=folder.note,
         own_model=own_model,
-        warn=folder.watcher.warn,
+        warn=folder.watcher.say,
         keys=keys,
         plan=plan,
     )
@@ -213,8 +213,6 @@ def serve(
 
 def _fit(federation: FlowerFederation, folder: ServerFolder, server: ServerConfig) -> Fit:
     config = folder.config
-    if promise := config.promise():
-        say(promise)
     federation.on_reply = folder.watcher.reply
     test = test_data(server, config)
     folder.mark_files({TEST: Path(server.test)} if server.test else {})

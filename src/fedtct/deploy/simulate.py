@@ -65,7 +65,7 @@ def fit_by_flower(folder: RunFolder, job: Job) -> Fit:
     def main(grid: Grid, context: Context) -> None:
         terms = Terms(config.silos, min_silos=config.silos, round_timeout=24 * 3600.0, wait=WAIT_SECONDS)
         own_model = config.model if is_function_name(config.model) else ""
-        federation = FlowerFederation(grid, "simulation", terms, own_model=own_model, warn=folder.watcher.warn)
+        federation = FlowerFederation(grid, "simulation", terms, own_model=own_model, warn=folder.watcher.say)
         federation.on_reply = folder.watcher.reply
         done.append(config.build(job.data.num_classes or None).fit(federation, test=job.data.test, journal=folder))
         federation.close()

@@ -120,6 +120,8 @@ class RunFolder(Journal):
             write_json(self.path / ENVIRONMENT, [*self.sittings(), this])
             self._finding(DIVERGED).unlink(missing_ok=True)  # it is tried again
             self._opened = True
+            if promise := self.config.promise():  # not before: silos or settings may have been refused
+                self.watcher.say(promise)
         self.watcher.begin(stage, rounds, done)
 
     def record(self, row: Row) -> None:

@@ -93,6 +93,6 @@ class Plan:
                 if not run.finished:  # what is over may be looked at where its model or data cannot be had
                     execute(run, look)
             except Diverged as error:
-                run.watcher.warn(str(error))
+                run.watcher.say(str(error))
             done[name] = run
         return done

@@ -20,8 +20,8 @@ class Watcher:
     def count(self, doing: str, done: int, total: int) -> None:
         """Something besides rounds is so far: reading data, or looking at what came out."""
 
-    def warn(self, text: str) -> None:
-        """Something went wrong that does not end the run."""
+    def say(self, text: str) -> None:
+        """A line for people: what a run is about to do, or what went wrong without ending it."""
 
     def record(self, row: Row) -> None:
         """A row is complete."""
