@@ -222,6 +222,19 @@ def test_the_card_of_a_run_that_diverged_rates_nobody(fedtct: Terminal) -> None:
     assert "| silo |" not in fedtct.out
 
 
+def test_a_step_size_that_stage_2_refuses_can_be_changed_as_is_told(fedtct: Terminal) -> None:
+    way_out = "Stage 1 is kept: set another stage2_lr (--stage2-lr auto) and go on with `fedtct run --resume a`\n"
+    assert fedtct("run", *SMALL, "--method", "tct", "--rounds", "1,1", "--stage2-lr", "1e9", "--out", "a") == 2
+    assert fedtct.err.endswith(way_out)
+    assert fedtct("predict", "a", "--input", "b.npz") == 2
+    assert fedtct.err.startswith("fedtct: a has no model: stage 2 diverges with lr=1e+09")
+    assert fedtct.err.endswith(way_out)
+    assert fedtct("run", "--resume", "a", "--stage2-lr", "auto") == 0
+    assert fedtct("run", *SMALL, "--method", "tct", "--rounds", "2,1", "--lr", "1e30", "--out", "b") == 2
+    assert "stage 1 diverged" in fedtct.err
+    assert "go on" not in fedtct.err
+
+
 def test_the_card_of_a_private_run_tells_how_private_it_is(fedtct: Terminal) -> None:
     spent = fedtct.run("--method", "fedavg", "--epsilon", "5", "--rounds", "2", "--out", "a")["epsilon"]
     assert fedtct("export", "a") == 0

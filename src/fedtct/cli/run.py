@@ -11,7 +11,7 @@ from fedtct.cli.output import next_free, print_choice, print_summary
 from fedtct.cli.reporting import look_at_run, optional_if, report_on, to_look_at
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
-from fedtct.errors import FedtctError
+from fedtct.errors import Diverged, FedtctError
 from fedtct.runs.places import resuming
 from fedtct.runs.settings import as_value, read_toml
 
@@ -122,7 +122,10 @@ def _execute(folder: "RunFolder", screen: Screen, json: bool, engine: str) -> No
     was_over = folder.finished
     with stoppable(screen, folder.path, folder.go_on), screen:
         if not was_over:  # what is over may be looked at where its model cannot be made: without its module or its GPU
-            execute(folder, look_at_run)
+            try:
+                execute(folder, look_at_run)
+            except Diverged as error:
+                raise FedtctError(f"{error}{folder.way_out}") from error
         screen.wait("writing the report")
         with optional_if(was_over, screen):
             report_on([folder], folder.path)

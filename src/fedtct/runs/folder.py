@@ -192,6 +192,13 @@ class RunFolder(Journal):
         found = None if self.finished else self.finding(DIVERGED)
         return found["reason"] if found else ""
 
+    @property
+    def way_out(self) -> str:
+        """What to do where stage 2 refused its steps: stage 1 is not lost. Of other failures empty."""
+        if not self.failure or not self._has(self._checkpoint("convexify")):
+            return ""
+        return f" Stage 1 is kept: set another stage2_lr (--stage2-lr auto) and go on with `{self.go_on}`"
+
     def _has(self, path: Path) -> bool:
         """Whether a file of this run is there."""
         return not self._new and path.is_file()

@@ -58,7 +58,7 @@ class Saved(NamedTuple):
         path = chosen(path)
         run = RunFolder.read(path) if (path / CONFIG).is_file() else None
         if run is not None and run.failure:
-            raise FedtctError(f"{path} has no model: {run.failure}")
+            raise FedtctError(f"{path} has no model: {run.failure}{run.way_out}")
         if run is not None and not run.finished:
             raise FedtctError(f"{path} has no model yet: go on with it with `{run.go_on}`")
         if run is not None and not own and is_function_name(run.config.model):
