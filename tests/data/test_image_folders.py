@@ -92,6 +92,15 @@ def test_a_folder_of_other_files_is_told_what_is_read(tmp_path):
         read_samples(tmp_path)
 
 
+@pytest.mark.parametrize("read", [read_samples, read_inputs])
+def test_a_folder_is_not_taken_for_the_table_in_it(read, tmp_path):
+    (tmp_path / "patients.csv").write_text("age,ill\n30,no\n")
+    with pytest.raises(
+        FedtctError, match=r"there are no images .*: .*patients\.csv is given as it is, without a folder"
+    ):
+        read(tmp_path)
+
+
 def test_all_damaged_images_are_named_at_once(tmp_path):
     put(tmp_path, "ill/0.png", "well/0.png", *(f"well/{place}.png" for place in range(10, 40)))
     for name in ("ill/1.png", "well/2.png"):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
+WHOLE = (".csv", ".parquet", ".npz")  # what holds all samples in one file
 LITTER = ("thumbs.db", "desktop.ini")  # that systems leave in folders
 LARGEST_SIDE = 10_000  # that images are scaled to: an image then takes 100 MB and more
 MODES = {1: "L", 3: "RGB"}  # Pillow's names of what has so many channels
@@ -92,8 +93,11 @@ def image_files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return [folder]
     if not (files := [file for file in _visible(folder) if _is_image(file)]):
-        kinds = listing(IMAGES)
-        raise FedtctError(f"there are no images ({kinds}) in {folder}: it needs a folder for each class")
+        meant = [file for file in _visible(folder) if file.suffix.lower() in WHOLE]
+        todo = "it needs a folder for each class"
+        if meant:
+            todo = f"{meant[0]} is given as it is, without a folder around it"
+        raise FedtctError(f"there are no images ({listing(IMAGES)}) in {folder}: {todo}")
     return files
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedtct.data.image_files import holds_images, read_images
+from fedtct.data.image_files import WHOLE, holds_images, read_images
 from fedtct.data.samples import FEW_WHOLE, MANY_WHOLE
 from fedtct.data.table_files import read_table, zeros_kept
 from fedtct.data.tables import from_matrix, refuse_numbers, refuse_slips
@@ -38,7 +38,7 @@ def silo_paths(folder: Path) -> dict[str, Path]:
     for path in sorted(folder.iterdir()):
         if path.name.startswith("."):
             continue
-        if not (path.is_dir() or path.suffix.lower() in (".npz", *TABLES)):
+        if not (path.is_dir() or path.suffix.lower() in WHOLE):
             warnings.warn(f"{path} is taken for no silo: it is no .npz, .csv or .parquet file", stacklevel=2)
             continue
         name = path.name if path.is_dir() else path.stem  # folders may have dots in their names
