@@ -222,6 +222,22 @@ def test_conjugate_gradients_end_at_the_optimum_of_those_who_are_there(grid, sta
     assert torch.allclose(model.linear.w.double(), torch.linalg.pinv(z, rcond=1e-6) @ y, rtol=1e-2, atol=1e-3)
 
 
+@pytest.mark.parametrize(("stays", "grows"), [(0, False), (3, True)])
+def test_gradient_descent_says_so_if_its_steps_are_too_long_for_those_who_are_left(grid, stays, grows, recwarn):
+    """They are safe for all silos together: one that is unlike the others may be left alone."""
+    method = fedtct.TCT("mlp", TCT.stage1, TCT.features, fedtct.GradientDescent(rounds=20))
+
+    def leave(message):
+        if (100, "regress") in grid.asked:
+            grid.offline |= set(grid.seats) - {100 + stays}
+
+    grid.before = leave
+    rows = [row for row in method.fit(over(grid, min_silos=1)).history if row.stage == "stage2"]
+    assert (rows[-1].train_loss > rows[0].train_loss) == grows
+    told = f"stage 2 may diverge while nobody but s{stays} replies: its step size"
+    assert any(told in str(warning.message) for warning in recwarn) == grows
+
+
 def seen(model, x, y):
     """What stage 2 makes of samples, in float64: normalised features and targets."""
     x, y = model.spec.encode(x, y, "x")

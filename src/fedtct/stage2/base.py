@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import warnings
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from fedtct.classifier import LinearModel
-from fedtct.errors import Diverged, FedtctError, check_positive, check_whole, make_plain
+from fedtct.errors import Diverged, FedtctError, check_positive, check_whole, listing, make_plain
 from fedtct.federation import Federation, Replies
 from fedtct.history import Checkpoint, Row, State
 from fedtct.least_squares import times
@@ -53,6 +54,13 @@ class Convexified:
     shares: list[float]  # of each silo in the samples
     silos: tuple[str, ...]  # their names
     test: LinearTest
+
+    def among(self, silos: Sequence[str]) -> Convexified:
+        """The problem of those who are in it and among these."""
+        rows = zip(self.silos, self.largest_eigenvalues, self.shares, strict=True)
+        names, eigenvalues, shares = map(list, zip(*(row for row in rows if row[0] in silos), strict=True))
+        total = sum(shares)
+        return replace(self, silos=tuple(names), largest_eigenvalues=eigenvalues, shares=[s / total for s in shares])
 
 
 def convexify(session: Session, recipe: Recipe, *, many_steps: bool = True) -> Convexified:
@@ -193,7 +201,20 @@ class Regressing(Stage):
                 f"{type(method).__name__} needs every silo in every round, and {len(replies.messages)} of "
                 f"{len(federation)} replied: ask all of them, or use FedAvgRegression or Ridge"
             )
+        if method.correction == "none":
+            self._warn_of_steps([name for name in self.problem.silos if name in replies.cost.silos])
         return state, replies
+
+    def _warn_of_steps(self, there: Sequence[str]) -> None:
+        """Say so if steps that all silos together bear are perhaps too long for some of them alone."""
+        if not 0 < len(there) < len(self.problem.silos):
+            return
+        if not self.method.step_limits(self.problem.among(there)).bears(self.lr):
+            warnings.warn(
+                f"stage 2 may diverge while nobody but {listing(there)} replies: its step size, {self.lr:.3g}, is "
+                "safe for all silos together",
+                stacklevel=2,
+            )
 
     def evaluate(self, state: State) -> Replies | None:
         """By silos."""
@@ -210,6 +231,10 @@ class StepLimits(NamedTuple):
     diverges_from: float
     safe: float
 
+    def bears(self, lr: float) -> bool:
+        """Whether steps of this size surely do not diverge."""
+        return STABLE_SHARE * lr <= self.safe
+
     def check(self, lr: float | Literal["auto"]) -> float:
         """``lr``, or the safe step for "auto"; an error or a warning that names it if ``lr`` diverges or may."""
         if lr == "auto":
@@ -219,7 +244,7 @@ class StepLimits(NamedTuple):
                 f"stage 2 diverges with lr={lr:.3g}: it does from {self.diverges_from:.3g} on. "
                 f"It surely does not with lr={self.safe:.3g}, which lr='auto' takes."
             )
-        if STABLE_SHARE * lr > self.safe:
+        if not self.bears(lr):
             warnings.warn(
                 f"stage 2 may diverge with lr={lr:.3g}: it surely does not with {self.safe:.3g}, which lr='auto' takes",
                 stacklevel=2,
