@@ -1,4 +1,4 @@
-"""What a degree of freedom must cost in generalised cross-validation, where features come from a trained network.
+"""How to choose stage 2's ridge: what a degree of freedom must cost in GCV, and what to rank by on held-out samples.
 
     python -m studies.ridge_choice
     python -m studies.ridge_choice --show  # what the file tells, without running anything
@@ -7,12 +7,16 @@ GCV takes features as given, but stage 1 has seen the labels that stage 2 is fit
 small. Every strength's test error is found for tables of scikit-learn's, made-up ones with a rare class and digits,
 after 1, 5 and 10 rounds of FedAvg; then which strength each cost would have chosen. The cost that fedtct has was chosen
 by these test errors.
+
+Where silos hold a tenth or a fifth of their samples out, strengths can be ranked by the accuracy on these, by the
+squared error or by the log-loss. What each rule takes is rated on test samples, its probabilities calibrated as
+fedtct does it. The rule that fedtct has was chosen by these ratings.
 """
 
 import itertools
 import json
-from collections.abc import Callable
-from statistics import geometric_mean
+from collections.abc import Callable, Sequence
+from statistics import fmean, geometric_mean
 from typing import Any
 
 import numpy as np
@@ -22,15 +26,19 @@ import torch
 from torch import Tensor
 
 import fedtct
-from fedtct.data.samples import as_samples
+from fedtct.calibration import TEMPERATURES, best_temperature
+from fedtct.data.samples import as_samples, join
 from fedtct.least_squares import Sums
 from fedtct.least_squares.sums import RidgePath
 from fedtct.runs.environment import environment
 from fedtct.stage2.ridge import STRENGTHS, Ridge, first_minimum
 from fedtct.tangent import Normaliser
+from fedtct.tasks import Classification
 from studies import options
 
 COSTS, ROUNDS, D = (1.0, 1.1, 1.2, 1.3, 1.4, 2.0), (1, 5, 10), 1024
+SHARES, RULES = (0.1, 0.2), ("accuracy", "squared error", "log-loss")  # held out, and by what strengths are ranked
+NUMBERS = "diabetes"  # the one task without classes
 Samples = tuple[Any, Any]
 Task = Callable[[int], tuple[list[Samples], Samples]]  # by seed: silos, and a test set
 
@@ -102,7 +110,7 @@ TASKS: dict[str, Task] = {
     "breast cancer": table(sklearn.datasets.load_breast_cancer),
     "wine": table(sklearn.datasets.load_wine),
     "iris": table(sklearn.datasets.load_iris),
-    "diabetes": table(sklearn.datasets.load_diabetes),
+    NUMBERS: table(sklearn.datasets.load_diabetes),
     "300 digits": digits(300),
     "1400 digits": digits(1400),
 }
@@ -112,37 +120,80 @@ def main() -> None:
     """Every task, number of rounds and seed; the file is written after each run."""
     chosen = options(__doc__, "results/ridge-choice.json", seeds=3)
     if chosen.show:
-        show(json.loads(chosen.file.read_text())["runs"])
+        found = json.loads(chosen.file.read_text())
+        show(found["runs"], found["held_out"])
         return
     where = environment("cpu") | {"command": "python -m studies.ridge_choice"}
-    config = {"model": "mlp", "stage1": "fedavg", "d": D, "strengths": STRENGTHS, "costs": COSTS}
+    config = {"model": "mlp", "stage1": "fedavg", "d": D, "strengths": STRENGTHS, "costs": COSTS, "rules": RULES}
     runs: list[dict[str, Any]] = []
+    held_out: list[dict[str, Any]] = []
     for rounds, (name, task), seed in itertools.product(ROUNDS, TASKS.items(), range(chosen.seeds)):
-        runs.append({"task": name, "rounds": rounds, "seed": seed} | errors(task, rounds, seed))
+        what = {"task": name, "rounds": rounds, "seed": seed}
+        runs.append(what | by_cost(task, rounds, seed))
+        for share in SHARES if name != NUMBERS else ():
+            held_out.append(what | {"share": share} | by_rule(task, rounds, seed, share))
         print(f"{name}, {rounds} rounds, seed {seed}", flush=True)
-        record = {"config": config, "environment": where, "runs": runs}
+        record = {"config": config, "environment": where, "runs": runs, "held_out": held_out}
         chosen.file.write_text(json.dumps(record, indent=1) + "\n")
-    show(runs)
+    show(runs, held_out)
 
 
-def errors(task: Task, rounds: int, seed: int) -> dict[str, Any]:
+def fitted(silos: Sequence[fedtct.Silo], rounds: int, seed: int) -> fedtct.TangentClassifier:
+    """A model; its regressions for every strength are kept."""
+    model = fedtct.TCT("mlp", fedtct.FedAvg(rounds=rounds, seed=seed), stage2=Recording(d=D)).fit(silos).model
+    assert isinstance(model, fedtct.TangentClassifier)
+    return model
+
+
+def scores(model: fedtct.TangentClassifier, samples: Samples) -> tuple[list[Tensor], Tensor]:
+    """What every strength's model says about samples, and what is true of them."""
+    x, y = model.spec.encode(*as_samples(*samples, "samples"), "samples")
+    path, normaliser, z = KEPT["path"], KEPT["normaliser"], KEPT["normaliser"](model.tangents(x))
+    return [z @ path.weights(strength, normaliser, KEPT["mean"]).float() for strength in STRENGTHS], y
+
+
+def by_cost(task: Task, rounds: int, seed: int) -> dict[str, Any]:
     """The squared error on test samples of every strength, and which one each cost takes."""
     silos, test = task(seed)
-    stage1 = fedtct.FedAvg(rounds=rounds, seed=seed)
-    model = fedtct.TCT("mlp", stage1, stage2=Recording(d=D)).fit([fedtct.Silo(*silo) for silo in silos]).model
-    assert isinstance(model, fedtct.TangentClassifier)
-    x, y = model.spec.encode(*as_samples(*test, "test"), "test")
-    path, normaliser, z = KEPT["path"], KEPT["normaliser"], KEPT["normaliser"](model.tangents(x))
-
-    def error(strength: float) -> float:
-        w: Tensor = path.weights(strength, normaliser, KEPT["mean"]).float()
-        return float(model.spec.task.squared_score(z @ w, y).mean_loss)
-
+    model = fitted([fedtct.Silo(*silo) for silo in silos], rounds, seed)
+    path, (found, y) = KEPT["path"], scores(model, test)
+    errors = [float(model.spec.task.squared_score(told, y).mean_loss) for told in found]
     taken = {cost: first_minimum(lambda s, cost=cost: path.generalised_cross_validation(s, cost)) for cost in COSTS}
-    return {"test_error": [error(strength) for strength in STRENGTHS], "taken": list(taken.values())}
+    return {"test_error": errors, "taken": list(taken.values())}
 
 
-def show(runs: list[dict[str, Any]]) -> None:
+def by_rule(task: Task, rounds: int, seed: int, share: float) -> dict[str, Any]:
+    """The accuracy and the log-loss on test samples of every strength, and which one each rule takes."""
+    given, test = task(seed)
+    silos = [fedtct.Silo(*silo, holdout=share) for silo in given]
+    model = fitted(silos, rounds, seed)
+    learnt = model.spec.task
+    assert isinstance(learnt, Classification)
+    held, truth = scores(model, (join([silo.held_x for silo in silos]), join([silo.held_y for silo in silos])))
+    losses = [learnt.losses(told, truth, TEMPERATURES)[0] for told in held]
+    ratings = [learnt.squared_score(told, truth) for told in held]
+    merits = {
+        "accuracy": [(-rating.correct, rating.mean_loss) for rating in ratings],
+        "squared error": [rating.mean_loss for rating in ratings],
+        "log-loss": [float(loss.min()) for loss in losses],
+    }
+    taken = [-min(zip(merits[rule], (-s for s in STRENGTHS), strict=True))[1] for rule in RULES]
+    tested, y = scores(model, test)
+    log_loss = []
+    for told, loss in zip(tested, losses, strict=True):
+        probabilities = (told.double() / best_temperature(loss, len(truth))).softmax(1)
+        log_loss.append(-float(probabilities[torch.arange(len(y)), y].clamp_min(1e-15).log().mean()))
+    accuracy = [learnt.squared_score(told, y).accuracy for told in tested]
+    return {"test_accuracy": accuracy, "test_log_loss": log_loss, "taken": taken}
+
+
+def show(runs: list[dict[str, Any]], held_out: list[dict[str, Any]]) -> None:
+    """What each cost and each rule takes, against others."""
+    show_costs(runs)
+    show_rules(held_out)
+
+
+def show_costs(runs: list[dict[str, Any]]) -> None:
     """How many times the least test error what each cost takes has: the geometric mean and the most."""
     for name in ("all", *TASKS):
         told = []
@@ -152,6 +203,25 @@ def show(runs: list[dict[str, Any]]) -> None:
             times = [run["test_error"][at] / min(run["test_error"]) for run, at in zip(chosen, strengths, strict=True)]
             told.append(f"{cost:g}: {geometric_mean(times):.2f} {max(times):.2f}")
         print(f"{name}: {', '.join(told)}")
+
+
+def show_rules(runs: list[dict[str, Any]]) -> None:
+    """The mean log-loss and accuracy that each rule leads to, and how often the squared error's are the better ones."""
+    for name in ("all", *dict.fromkeys(run["task"] for run in runs)):
+        chosen = [run for run in runs if name in ("all", run["task"])]
+        losses, accuracies = ([at_taken(run, f"test_{of}") for run in chosen] for of in ("log_loss", "accuracy"))
+        for place, rule in enumerate(RULES):
+            loss, share = (fmean(of_run[place] for of_run in values) for values in (losses, accuracies))
+            print(f"{name}, by {rule}: log-loss {loss:.4f}, accuracy {share:.4f}")
+        for what, sign, values in (("log-loss", -1, losses), ("accuracy", 1, accuracies)):
+            gains = [sign * (by_error - by_accuracy) for by_accuracy, by_error, _ in values]
+            better, worse = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+            print(f"  {what} by squared error, against by accuracy: better {better}, worse {worse}, of {len(gains)}")
+
+
+def at_taken(run: dict[str, Any], name: str) -> list[float]:
+    """A figure of a run at the strength that each rule takes."""
+    return [run[name][STRENGTHS.index(strength)] for strength in run["taken"]]
 
 
 if __name__ == "__main__":
