@@ -201,7 +201,7 @@ class Regressing(Stage):
                 f"{type(method).__name__} needs every silo in every round, and {len(replies.messages)} of "
                 f"{len(federation)} replied: ask all of them, or use FedAvgRegression or Ridge"
             )
-        if method.correction == "none":
+        if not method.exact:
             self._warn_of_steps([name for name in self.problem.silos if name in replies.cost.silos])
         return state, replies
 
