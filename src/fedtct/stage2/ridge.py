@@ -33,9 +33,9 @@ class Ridge(Stage2):
 
     The answer does not depend on how the data is dealt, and there is no step size. ``ridge`` is the strength, or how to
     choose it from training data: "gcv" by generalised cross-validation, which costs no message, or "holdout" by the
-    accuracy (of numbers the squared error) on what silos hold out, which costs a second round. Both choose in units of
-    the features' mean variance, which is one unless ``normalize=False``. In "gcv" a degree of freedom counts as 1.2:
-    features come from a network that has seen the labels.
+    squared error on what silos hold out, which costs a second round. Both choose in units of the features' mean
+    variance, which is one unless ``normalize=False``. In "gcv" a degree of freedom counts as 1.2: features come from a
+    network that has seen the labels.
 
     With ``noise``, sums are differentially private: features are scaled to norm one, and "gcv" takes as the strength
     how far the noise may move the features' covariance.
@@ -156,14 +156,12 @@ def first_minimum(score: Callable[[float], float]) -> float:
 
 
 def _best_on_holdout(judged: Replies) -> float:
-    """The strength whose model is right most often on everybody's held-out samples; of numbers, errs least.
+    """The strength whose model errs least on everybody's held-out samples, in squares; of equals the strongest.
 
-    Few samples are classified alike by many of them: then the squared error decides, and if it is equal too the
-    strongest, which depends least on the samples it was fitted to.
+    The accuracy on few samples differs by chance: ranked by it, models are worse (studies/ridge_choice.py).
     """
-    correct, loss = (torch.stack(judged.values(f"held_{of}")).sum(0).tolist() for of in ("correct", "loss"))
-    merits = [(right, -error, strength) for right, error, strength in zip(correct, loss, STRENGTHS, strict=True)]
-    return max(merits)[-1]
+    errors = torch.stack(judged.values("held_loss")).sum(0).tolist()
+    return max((-error, strength) for error, strength in zip(errors, STRENGTHS, strict=True))[1]
 
 
 def _assess(session: Session, recipe: Recipe, models: list[LinearModel], train: bool) -> Replies:
