@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from fedtct import FedtctError
+from fedtct.history import Row
 from fedtct.runs.choose import candidates, choose, read_choice
 from fedtct.runs.compare import comparison, share_rounds, table, write_comparison
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.plan import Plan
-from fedtct.runs.summary import Summary
+from fedtct.runs.summary import Summary, judgement
 from fedtct.runs.watcher import Watcher
 
 SMALL: dict[str, Any] = {"limit": 150, "silos": 3, "local_epochs": 1, "p": 200, "steps": 10}
@@ -138,7 +139,7 @@ def test_of_equals_the_one_with_the_smallest_loss_is_chosen(tmp_path: Path) -> N
     for place, rates in enumerate(([1e-6, 1e-5], [1e-5, 1e-6])):
         best, runs, accuracies = choose(candidates(config, "lr", rates), tmp_path / f"{place}")
         assert len(set(accuracies.values())) == 1
-        losses = {name: run.history[-1].holdout_loss for name, run in runs.items()}
+        losses = {name: run.history[-1].holdout_loss for name, run in runs.items()}  # of the only round
         assert losses["lr-1e-05"] < losses["lr-1e-06"]
         assert best.path.name == "lr-1e-05"
         assert read_choice(tmp_path / f"{place}").by_loss()
@@ -152,7 +153,8 @@ def test_a_choice_is_made_by_held_out_samples_alone(tmp_path: Path) -> None:
     assert list(accuracies) == ["lr-1e-06", "lr-0.1", "lr-1e-05"]
     assert best.path.name == max(accuracies, key=lambda name: accuracies[name]) == "lr-0.1"
     for name, accuracy in accuracies.items():
-        assert RunFolder.resume(tmp_path / "c" / name).history[-1].holdout_accuracy == accuracy
+        _, *rows = RunFolder.resume(tmp_path / "c" / name).history
+        assert accuracy == fmean(row.holdout_accuracy for row in rows)
     assert json.loads((tmp_path / "c" / "choice.json").read_text())["best"] == "lr-0.1"
     before = times(tmp_path / "c" / "lr-0.1")
     assert choose(Plan.read(tmp_path / "c", "choose"), tmp_path / "c", resume=True).ratings == accuracies
@@ -174,10 +176,24 @@ def test_a_choice_by_nothing_is_refused_before_any_run(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_choice_between_runs_of_which_none_is_rated_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Summary, "rating", lambda self, of: float("nan"))
-    with pytest.raises(FedtctError, match=r"none of lr-0\.1, lr-0\.2 can be chosen: every run diverged"):
-        choose(candidates(small(holdout=0.2), "lr", [0.1, 0.2]), tmp_path / "c")
+def rated(*accuracies: float | None, stage: str = "stage1") -> list[Row]:
+    return [Row(stage, n, train_accuracy=1.0, train_loss=0.0, holdout_accuracy=v) for n, v in enumerate(accuracies)]
+
+
+def test_the_mean_of_the_last_five_rated_rounds_decides() -> None:
+    plain, patient, tct = small(holdout=0.2), small(holdout=0.2, patience=2), small(method="tct", rounds=(9, 1))
+    assert judgement(rated(0.1, 0.9, 0.2, 0.3, 0.4, 0.5, 0.6), plain) == fmean([0.2, 0.3, 0.4, 0.5, 0.6])
+    assert judgement(rated(0.1, 0.9, None, 0.3, None, 0.5), plain) == fmean([0.9, 0.3, 0.5])  # the first is untrained
+    assert judgement(rated(0.1), plain) == 0.1  # without any round it is all there is
+    assert judgement(rated(0.1, 0.9, 0.2, 0.3), patient) == 0.9  # whose model is kept
+    assert judgement([*rated(0.1, 0.9), *rated(None, 0.7, stage="stage2")], tct) == 0.7
+    assert judgement(rated(None, None), plain) is None
+
+
+@pytest.mark.filterwarnings("ignore:stage1 diverged")
+def test_a_choice_between_runs_of_which_none_is_rated_is_none(tmp_path: Path) -> None:
+    with pytest.raises(FedtctError, match=r"none of lr-1e\+29, lr-1e\+30 can be chosen: every run diverged"):
+        choose(candidates(small(holdout=0.2), "lr", [1e29, 1e30]), tmp_path / "c")
 
 
 @pytest.mark.parametrize(

@@ -83,14 +83,15 @@ def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
 
 def print_choice(choice: Choice, as_json: bool, page: Path) -> None:
     """Which candidate won, by what, and its run."""
-    from fedtct.runs.summary import Summary
+    from fedtct.runs.summary import Summary, judged_rows
 
     summary = Summary.of(choice.best)
     if as_json:
         print_json(summary.as_dict() | {"chosen": choice.best.path.name, "candidates": choice.ratings})
         return
     unit, show = _measure(summary.regression)
-    table = _table("candidate", f"held-out{unit}")
+    rounds = len(judged_rows(choice.best.history, choice.best.config))
+    table = _table("candidate", f"held-out{unit}" + (f", mean of the last {rounds} rounds" if rounds > 1 else ""))
     for name, rating in choice.ratings.items():
         table.add_row(f"{name} (chosen)" if name == choice.best.path.name else name, show(rating))
     _print(table)

@@ -9,7 +9,6 @@ weights at its round, and all ways of stage 2 share one set of features.
 
 import contextlib
 import shutil
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -29,12 +28,12 @@ from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import execute, prepare
 from fedtct.runs.folder import CHECKPOINTS, CONFIG, ENVIRONMENT, METRICS, RunFolder, read_rows, to_line
 from fedtct.runs.plan import Watch
+from fedtct.runs.summary import judgement
 from fedtct.stage2 import IterativeRegression
 from fedtct.stage2.base import convexify
 from fedtct.tct import TCT
 from fedtct.training.corrections import REMEMBERING
 
-JUDGED_ROUNDS = 5  # the last before a choice, whose mean decides: a single round is noisy
 SHARES = 5  # stage 1's weights are kept at every fifth of its rounds, as figures 5 and 6 show them
 
 
@@ -106,7 +105,7 @@ class Runner:
         rounds, scores = self.scale.central_grid if run.split == "pooled" else self.scale.grid, {}
         for lr in run.rates:
             rows = read_rows(self._advance(run, lr, rounds, **more))[:rounds]
-            scores[lr] = statistics.mean(row.holdout_accuracy or 0.0 for row in rows[-JUDGED_ROUNDS:])
+            scores[lr] = judgement(rows, self._config(run, lr, **more)) or 0.0
         grid = {f"{lr:.4g}": round(score, 5) for lr, score in scores.items()}
         return scores, {"grid": grid, "grid_rounds": rounds}
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from fedtct.errors import FedtctError, listing
@@ -15,7 +16,7 @@ from fedtct.runs.execute import Look, prepare
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.places import resuming
 from fedtct.runs.plan import COMMANDS, PLAN, Plan, Watch
-from fedtct.runs.summary import Summary, final_row
+from fedtct.runs.summary import Summary, judged_rows, judgement
 
 CHOICE = "choice.json"
 MEASURES = ("holdout_accuracy", "holdout_r2")  # of classes, and of a regression
@@ -45,7 +46,7 @@ def candidates(config: RunConfig, name: str, values: Sequence[Any]) -> Plan:
 def choose(
     plan: Plan, folder: str | Path, *, resume: bool = False, watch: Watch | None = None, look: Look | None = None
 ) -> Choice:
-    """Run all candidates; the one with the highest final accuracy, or R², on held-out samples wins.
+    """Run all candidates; the one with the highest accuracy, or R², on held-out samples in its last rounds wins.
 
     Of equals, which rare classes make frequent, it is the one with the smallest loss there, or else the first.
     ``choice.json`` in the folder tells which run that is.
@@ -109,11 +110,13 @@ def chosen(path: Path) -> Path:
 
 def _rating(run: RunFolder) -> float | None:
     """On held-out samples; none if it is no number, which compares with nothing and would win by standing first."""
-    rating = Summary.of(run).rating("holdout")
+    if Summary.of(run).rating("holdout") is None:  # nobody held any out, or what came of it is no model
+        return None
+    rating = judgement(run.history, run.config)
     return rating if rating is not None and math.isfinite(rating) else None
 
 
 def _loss(run: RunFolder) -> float | None:
-    """On held-out samples; none if it is no number."""
-    loss = final_row(run.history, run.config).holdout_loss
-    return loss if loss is not None and math.isfinite(loss) else None
+    """On held-out samples in the same rounds; none if it is no number."""
+    losses = [row.holdout_loss for row in judged_rows(run.history, run.config) if row.holdout_loss is not None]
+    return loss if losses and math.isfinite(loss := fmean(losses)) else None

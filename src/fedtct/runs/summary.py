@@ -21,6 +21,7 @@ SILO_SAMPLES = {  # what a silo's rating is on
     "own": "its own samples, those it holds out, or trains on if it holds none out",
 }
 SHOWN = 0.02  # above chance, in balanced accuracy: with less, nobody has shown that rare classes are found
+JUDGED_ROUNDS = 5  # the last before a choice, whose mean decides: a single round is noisy
 COMMON = 0.8  # of what models are rated on: with a class that has so much, accuracy says little
 
 
@@ -171,6 +172,25 @@ def final_row(rows: Sequence[Row], config: RunConfig) -> Row:
     kept = [row for row in rows if row.stage == last.stage and not row.diverged]  # none that diverged ever is
     rated = [row for row in kept if row.rating("holdout") is not None]
     return max(rated, key=lambda row: row.rating("holdout") or 0.0, default=last)
+
+
+def judged_rows(rows: Sequence[Row], config: RunConfig) -> list[Row]:
+    """Those whose mean decides in a choice: of the last stage's rounds the last that were rated, as far as there are.
+
+    With patience it is the round whose model is kept, alone. The rounds after it were no better, and those before it,
+    down to the very first, would count against whoever learns fast.
+    """
+    kept = final_row(rows, config)
+    if config.patience:
+        return [kept]
+    rated = [row for row in rows if row.stage == kept.stage and row.rating("holdout") is not None]
+    return ([row for row in rated if row.round] or rated)[-JUDGED_ROUNDS:]
+
+
+def judgement(rows: Sequence[Row], config: RunConfig) -> float | None:
+    """The rating on held-out samples to choose by; none if nobody held any out. R² may be no number."""
+    ratings = [rating for row in judged_rows(rows, config) if (rating := row.rating("holdout")) is not None]
+    return fmean(ratings) if ratings else None
 
 
 def kept_round(rows: Sequence[Row], config: RunConfig) -> str:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from fedtct.report.page.blocks import Rating
 from fedtct.report.page.tasks import Method, Task, by_value, listed
 from fedtct.runs.choose import read_choice
+from fedtct.runs.summary import judged_rows
 
 
 class Chosen(NamedTuple):
@@ -15,6 +16,7 @@ class Chosen(NamedTuple):
     value: float | None
     others: Sequence[tuple[float | None, Method]]
     by_loss: bool  # which decided between equals
+    rounds: int  # whose mean that is
 
     def told(self, rating: Rating) -> str:
         """A sentence about it."""
@@ -22,7 +24,8 @@ class Chosen(NamedTuple):
         first = ", of equals the one with the smallest loss" if self.by_loss else ", the first of equals" if tie else ""
         values = by_value((rating.text(value), method) for value, method in self.others)
         against = listed([f"{value} for {listed(labels)}" for value, labels in values.items()])
-        by = f"by {rating.name} on what silos hold out: {rating.text(self.value)}, against {against}"
+        mean = f", mean of the last {self.rounds} rounds" if self.rounds > 1 else ""
+        by = f"by {rating.name} on what silos hold out{mean}: {rating.text(self.value)}, against {against}"
         return f"{self.best.label} was chosen{first}, {by}."
 
     def whole(self, task: Task) -> bool:
@@ -39,5 +42,6 @@ def choices_in(task: Task) -> list[Chosen]:
         if choice and all(folder / name in methods for name in choice.ratings):
             rated = {name: (value, methods[folder / name]) for name, value in choice.ratings.items()}
             value, best = rated.pop(choice.best)
-            found.append(Chosen(best, value, [*rated.values()], choice.by_loss()))
+            rounds = len(judged_rows(best.runs[0].history, best.config))
+            found.append(Chosen(best, value, [*rated.values()], choice.by_loss(), rounds))
     return found
