@@ -148,6 +148,10 @@ def test_runs_of_a_comparison_share_what_silos_reach_alone(tmp_path: Path, monke
     assert begun.count(ALONE) == 2  # once a seed
     answers = {json.dumps(folder.finding(ALONE)) for folder in runs.values()}
     assert len(answers) == 2
+    begun.clear()
+    tuned = comparison(["fedavg", "scaffold"], ["classes:4"], [0], settings | {"lr": "0.1,0.2", "holdout": 0.2})
+    tuned.execute(tmp_path / "tuned", look=find_all)
+    assert begun.count(ALONE) == 2  # once a learning rate
 
 
 def test_what_was_found_is_not_computed_again(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 from fedtct.errors import FedtctError, listing
 from fedtct.files import read_json, write_json
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import Look, prepare
+from fedtct.runs.execute import Look
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.places import resuming
 from fedtct.runs.plan import COMMANDS, PLAN, Plan, Watch
+from fedtct.runs.settings import SETTINGS, as_value
 from fedtct.runs.summary import Summary, judged_rows, judgement
 
 CHOICE = "choice.json"
@@ -29,6 +30,15 @@ class Choice(NamedTuple):
     best: RunFolder
     runs: dict[str, RunFolder]
     ratings: dict[str, float | None]  # accuracy, or R² of a regression; none of a run that diverged
+
+
+def choice_of(given: Mapping[str, Any]) -> Plan | None:
+    """What these settings leave to choose: the learning rate, if several are given, in a list or between commas."""
+    lr = given.get("lr", "")
+    rates = lr if isinstance(lr, list | tuple) else str(lr).split(",")
+    if len(rates) < 2:
+        return None
+    return candidates(RunConfig.of(**{**given, "lr": rates[0]}), "lr", [as_value("lr", rate) for rate in rates])
 
 
 def candidates(config: RunConfig, name: str, values: Sequence[Any]) -> Plan:
@@ -46,26 +56,38 @@ def candidates(config: RunConfig, name: str, values: Sequence[Any]) -> Plan:
 def choose(
     plan: Plan, folder: str | Path, *, resume: bool = False, watch: Watch | None = None, look: Look | None = None
 ) -> Choice:
-    """Run all candidates; the one with the highest accuracy, or R², on held-out samples in its last rounds wins.
+    """Run all candidates and decide between them."""
+    made: list[Choice] = []
 
-    Of equals, which rare classes make frequent, it is the one with the smallest loss there, or else the first.
-    ``choice.json`` in the folder tells which run that is.
+    def settle(place: str, runs: Mapping[str, RunFolder]) -> None:
+        made.append(decide(Path(folder, place), runs))
+
+    plan.execute(folder, resume=resume, watch=watch, look=look, settle=settle)
+    (choice,) = made
+    if choice.ratings[choice.best.path.name] is None:
+        raise _none_chosen(choice.ratings, folder)
+    return choice
+
+
+def decide(folder: Path, runs: Mapping[str, RunFolder]) -> Choice:
+    """The run with the highest accuracy, or R², on held-out samples in its last rounds wins.
+
+    Of equals, which rare classes make frequent, it is the one with the smallest loss there, or else the first. Where
+    every run diverged the first one stands for them, without a rating. ``choice.json`` in the folder tells all that.
     """
-    first = next(iter(plan.runs.values()))  # all have the same data
-    if not any(len(silo.held_y) for silo in prepare(first).silos):
-        raise FedtctError(f"no silo has enough samples to hold out {first.holdout:g} of them: use a larger holdout")
-    runs = plan.execute(folder, resume=resume, watch=watch, look=look)
-    ratings = {name: _rating(run) for name, run in runs.items()}
+    ratings, losses = ({name: rate(run) for name, run in runs.items()} for rate in (_rating, _loss))
     rated = {name: rating for name, rating in ratings.items() if rating is not None}
-    if not rated:
-        raise FedtctError(f"none of {', '.join(ratings)} can be chosen: every run diverged. They are in {folder}")
-    losses = {name: _loss(run) for name, run in runs.items()}
-    best = max(rated, key=lambda name: (rated[name], -(math.inf if (loss := losses[name]) is None else loss)))
+    order = {name: (rating, -(math.inf if (loss := losses[name]) is None else loss)) for name, rating in rated.items()}
+    best = max(order, key=lambda name: order[name], default=next(iter(runs)))
     measure = MEASURES[Summary.of(runs[best]).regression]
-    file, record = Path(folder) / CHOICE, {"best": best, measure: ratings, LOSS: losses}
+    file, record = folder / CHOICE, {"best": best, measure: ratings, LOSS: losses}
     if not file.is_file() or read_json(file) != record:  # what was over before may lie where nothing can be written
         write_json(file, record)
-    return Choice(runs[best], runs, ratings)
+    return Choice(runs[best], dict(runs), ratings)
+
+
+def _none_chosen(names: Iterable[str], folder: str | Path) -> FedtctError:
+    return FedtctError(f"none of {', '.join(names)} can be chosen: every run diverged. They are in {folder}")
 
 
 class Written(NamedTuple):
@@ -74,6 +96,11 @@ class Written(NamedTuple):
     best: str
     ratings: dict[str, float | None]
     losses: dict[str, float | None]
+
+    @property
+    def none(self) -> bool:
+        """Whether every run diverged: what stands for the best is none."""
+        return self.ratings[self.best] is None
 
     def by_loss(self) -> bool:
         """Whether it was the loss that decided between equals."""
@@ -102,10 +129,29 @@ def chosen(path: Path) -> Path:
         return path
     plan = Plan.read(path)
     if plan.purpose != "choose":
-        raise FedtctError(f"{path} holds several runs: give the folder of one of them, {listing(plan.runs)}")
+        names = plan.runs if "" in plan.parts else plan.parts
+        raise FedtctError(f"{path} holds several runs: give the folder of one of them, {listing(names)}")
     if (choice := read_choice(path)) is None:
         raise FedtctError(f"{path} has not chosen yet: go on with it with `{resuming(COMMANDS[plan.purpose], path)}`")
+    if choice.none:
+        raise _none_chosen(choice.ratings, path)
     return path / choice.best
+
+
+def undecided(folder: Path) -> bool:
+    """Whether something is to be chosen in a folder and is not yet."""
+    return (folder / PLAN).is_file() and Plan.read(folder).purpose == "choose" and read_choice(folder) is None
+
+
+def chosen_settings(run: RunFolder) -> dict[str, tuple[Any, ...]]:
+    """The settings that were chosen for a run, with what they were chosen from; none of a run that is not chosen."""
+    folder = run.path.parent
+    choice = read_choice(folder)
+    if not choice or choice.best != run.path.name or not (folder / PLAN).is_file():
+        return {}
+    configs = Plan.read(folder).runs.values()
+    values = {name: tuple(dict.fromkeys(getattr(config, name) for config in configs)) for name in SETTINGS}
+    return {name: of_all for name, of_all in values.items() if len(of_all) > 1}
 
 
 def _rating(run: RunFolder) -> float | None:

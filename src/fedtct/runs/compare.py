@@ -14,9 +14,11 @@ from fedtct.errors import FedtctError
 from fedtct.files import replacing, write_json
 from fedtct.history import rated_on
 from fedtct.runs.caveats import caveats
+from fedtct.runs.choose import choice_of, chosen_settings, decide
 from fedtct.runs.config import RunConfig
+from fedtct.runs.execute import Look
 from fedtct.runs.folder import RunFolder
-from fedtct.runs.plan import Plan
+from fedtct.runs.plan import Plan, Watch
 from fedtct.runs.settings import OWN, OWN_DEFAULTS, as_value, tct_rounds
 from fedtct.runs.summary import CommonClass, Summary
 
@@ -26,18 +28,37 @@ TABLE = "summary.csv"
 def comparison(
     methods: Sequence[str], splits: Sequence[str], seeds: Sequence[int], settings: Mapping[str, Any] | None = None
 ) -> Plan:
-    """A plan with a run for each combination; ``settings`` are what all of them share."""
-    runs = {}
+    """A plan with a run for each combination, or a choice if learning rates are given; all share the ``settings``."""
+    given = {}
     decided = OWN if settings and settings.get("data") else None  # silos' own data is not split, whatever their number
     for split in splits:
         for method in methods:
             for seed in seeds:
                 own = share_rounds(method, settings or {}) | {"method": method, "seed": seed}
                 own |= {} if split == decided else {"split": split}
-                runs[f"{slug(method)}-{slug(split)}-seed{seed}"] = RunConfig.of(**own)
-    if len(runs) < len(methods) * len(splits) * len(seeds) or not runs:
+                given[f"{slug(method)}-{slug(split)}-seed{seed}"] = own
+    if len(given) < len(methods) * len(splits) * len(seeds) or not given:
         raise FedtctError("a comparison needs at least one method, split and seed, and none of them twice")
+    runs: dict[str, RunConfig] = {}
+    for name, own in given.items():
+        choice = choice_of(own)
+        runs |= {f"{name}/{candidate}": config for candidate, config in choice.runs.items()} if choice else {}
+        runs |= {} if choice else {name: RunConfig.of(**own)}
     return Plan("compare", runs)
+
+
+def carry_out(
+    plan: Plan, folder: str | Path, *, resume: bool = False, watch: Watch | None = None, look: Look | None = None
+) -> dict[str, RunFolder]:
+    """The runs that are compared, by method, split and seed: of each choice the best, and what lost is left out."""
+    best: dict[str, RunFolder] = {}
+
+    def settle(name: str, candidates: Mapping[str, RunFolder]) -> None:
+        best[name] = decide(Path(folder, name), candidates).best
+
+    chooses = "" not in plan.parts
+    runs = plan.execute(folder, resume=resume, watch=watch, look=look, settle=settle if chooses else None)
+    return best if chooses else runs
 
 
 def share_rounds(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,6 +89,7 @@ class Line:
     method: str
     split: str
     seeds: int
+    chosen: Mapping[str, tuple[Any, ...]]  # by setting, what held-out samples chose for each seed; none if all diverged
     rating: float | None  # accuracy, or R² of a regression
     spread: float | None  # its standard deviation over seeds; none for a single one
     rmse: float | None  # of a regression, on the same data
@@ -92,6 +114,7 @@ class Line:
             method=runs[0].method,
             split=runs[0].split,
             seeds=len(runs),
+            chosen={name: tuple(_chosen(folders, runs, name)) for name in chosen_settings(folders[0])},
             rating=_over_seeds(fmean, ratings),
             spread=_over_seeds(stdev, ratings) if len(ratings) > 1 else None,
             rmse=_over_seeds(fmean, [run.rmse(counts) for run in runs]),
@@ -107,6 +130,12 @@ class Line:
             regression=runs[0].regression,
         )
 
+    def choice(self, name: str) -> str:
+        """What was chosen, in words: once if it is the same for all seeds."""
+        values = self.chosen.get(name, ())
+        told = ["-" if value is None else f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+        return ", ".join(dict.fromkeys(told) if len(set(told)) == 1 else told) or "-"
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values under names that say what was measured on what: ``test_accuracy``, ``holdout_r2``."""
         measure = "r2" if self.regression else "accuracy"
@@ -117,6 +146,7 @@ class Line:
             "method": self.method,
             "split": self.split,
             "seeds": self.seeds,
+            **{f"chosen_{name}": list(values) for name, values in self.chosen.items()},
             f"{self.rated_on}_{measure}": self.rating,
             f"{self.rated_on}_{measure}_std": self.spread,
             **beside,
@@ -127,6 +157,12 @@ class Line:
             "megabytes": self.megabytes,
             "seconds": self.seconds,
         }
+
+
+def _chosen(folders: Sequence[RunFolder], runs: Sequence[Summary], name: str) -> list[Any]:
+    """A setting's value in each run; none where there was nothing to choose it by."""
+    rated = [run.rating("holdout") is not None for run in runs]
+    return [getattr(folder.config, name) if there else None for folder, there in zip(folders, rated, strict=True)]
 
 
 def _over_seeds(of: Callable[[list[float]], float], ratings: Sequence[float | None]) -> float | None:

@@ -73,12 +73,13 @@ def own_files(config: RunConfig) -> dict[str, Path]:
     return test | (silo_paths(Path(config.data)) if config.data else {})
 
 
-def rehearse(config: RunConfig) -> None:
+def rehearse(config: RunConfig) -> Job:
     """Refuse, without writing anything, what ``execute`` would refuse before its first round."""
     job = prepare(config)
     federation = LocalFederation(job.silos, config.device, precision=config.precision)
     with quantities(config.task == "regression"):
         config.build(job.data.num_classes or None).open(federation, config.network(), job.data.test, None)
+    return job
 
 
 def prepare(config: RunConfig, watcher: Watcher | None = None) -> Job:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -146,8 +147,7 @@ def accuracy_in_mix(found: Tensor, mix: Tensor) -> float:
 def alone(folder: RunFolder, job: Job, judge: Judge) -> Finding:
     """What each silo would reach without the others: the same network, trained on its own samples only."""
     settings = alone_settings(folder.config)
-    shared = (folder.path.parent / PLAN).is_file()  # runs of one plan have the same silos
-    for other in sorted(folder.path.parent.glob(f"*/{FINDINGS}/{ALONE}.json")) if shared else ():
+    for other in _of_one_plan(folder.path, f"{FINDINGS}/{ALONE}.json"):
         found = read_finding(other)
         if found is not None and found["settings"] == settings:
             return found
@@ -168,6 +168,12 @@ def alone(folder: RunFolder, job: Job, judge: Judge) -> Finding:
         judged.append(judge.rate(model, [index]))
     own, everybody = [found["own"][0] for found in judged], [found["everybody"] for found in judged]
     return {"settings": settings, "own": own, "everybody": everybody}
+
+
+def _of_one_plan(run: Path, file: str) -> list[Path]:
+    """A file of all runs of one's plan, or of the comparison that one's choice is a part of: they share their silos."""
+    around = {run.parent: f"*/{file}", run.parent.parent: f"*/*/{file}"}
+    return sorted(path for place, those in around.items() if (place / PLAN).is_file() for path in place.glob(those))
 
 
 def alone_settings(config: RunConfig) -> dict[str, Any]:

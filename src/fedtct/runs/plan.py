@@ -19,11 +19,17 @@ PLAN = "plan.json"
 COMMANDS = {"compare": "fedtct compare", "choose": "fedtct run"}  # by purpose
 
 Watch = Callable[[str, RunConfig], Watcher]  # who looks on, for each run by its name
+Settle = Callable[
+    [str, Mapping[str, RunFolder]], None
+]  # who chooses, in a folder of the plan's, between the runs there
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Runs by name. ``purpose`` says what is made of them: "compare" or "choose"."""
+    """Runs by name. ``purpose`` says what is made of them: "compare" or "choose".
+
+    Where a comparison chooses, as in ``tct-iid-seed0/lr-0.1``, the candidates' folder is one of a choice by itself.
+    """
 
     purpose: str
     runs: Mapping[str, RunConfig]
@@ -50,6 +56,15 @@ class Plan:
         record = {"purpose": self.purpose, "runs": {name: asdict(config) for name, config in self.runs.items()}}
         write_json(folder / PLAN, record)
 
+    @property
+    def parts(self) -> dict[str, Plan]:
+        """The choices that are compared, each by its folder in the plan's; or else the plan itself, in its own."""
+        folders: dict[str, dict[str, RunConfig]] = {}
+        for name, config in self.runs.items():
+            folder, _, candidate = name.rpartition("/")
+            folders.setdefault(folder, {})[candidate] = config
+        return {folder: Plan("choose", runs) if folder else self for folder, runs in folders.items()}
+
     def finished(self, folder: str | Path) -> bool:
         """Whether every run has come to its end in this folder."""
         return not self._unfinished(Path(folder))
@@ -58,18 +73,27 @@ class Plan:
         return [name for name, config in self.runs.items() if not RunFolder(folder / name, config).finished]
 
     def execute(
-        self, folder: str | Path, *, resume: bool = False, watch: Watch | None = None, look: Look | None = None
+        self,
+        folder: str | Path,
+        *,
+        resume: bool = False,
+        watch: Watch | None = None,
+        look: Look | None = None,
+        settle: Settle | None = None,
     ) -> dict[str, RunFolder]:
         """Run what is not finished yet; all of that is rehearsed before the first run starts.
 
-        A run that diverges to no model at all is given up, and the others go on.
+        A run that diverges to no model at all is given up, and the others go on. A choice is made by ``settle`` as soon
+        as its runs are over.
         """
         folder = Path(folder) if resume else free_folder(folder)
         left = self._unfinished(folder)
         for name in left:
-            rehearse(self.runs[name])
+            job, share = rehearse(self.runs[name]), self.runs[name].holdout
+            if settle and not any(len(silo.held_y) for silo in job.silos):
+                raise FedtctError(f"no silo has enough samples to hold out {share:g} of them: use a larger holdout")
         if not left:
-            return self._carry_out(folder, watch, look)
+            return self._carry_out(folder, watch, look, settle)
         folder.mkdir(parents=True, exist_ok=True)
         hold(folder)
         try:
@@ -77,22 +101,34 @@ class Plan:
                 free_folder(folder)  # another process may have been first since it was asked
             if not (folder / PLAN).is_file():
                 self.write(folder)
-            return self._carry_out(folder, watch, look)
+            return self._carry_out(folder, watch, look, settle)
         finally:
             release(folder)
 
-    def _carry_out(self, folder: Path, watch: Watch | None, look: Look | None) -> dict[str, RunFolder]:
+    def _carry_out(
+        self, folder: Path, watch: Watch | None, look: Look | None, settle: Settle | None
+    ) -> dict[str, RunFolder]:
         """Every run, from where it stands."""
-        done = {}
-        for name, config in self.runs.items():
-            watcher = watch(name, config) if watch else None
-            path = folder / name
-            begun = (path / CONFIG).is_file()
-            run = RunFolder.resume(path, asdict(config), watcher) if begun else RunFolder.create(path, config, watcher)
-            try:
-                if not run.finished:  # what is over may be looked at where its model or data cannot be had
-                    execute(run, look)
-            except Diverged as error:
-                run.watcher.say(str(error))
-            done[name] = run
+        done: dict[str, RunFolder] = {}
+        for place, part in self.parts.items():
+            if not (folder / place / PLAN).is_file():
+                part.write(folder / place)
+            names = {name: f"{place}/{name}" if place else name for name in part.runs}
+            runs = {name: self._run(folder, whole, watch, look) for name, whole in names.items()}
+            if settle and part.purpose == "choose":
+                settle(place, runs)
+            done |= {names[name]: run for name, run in runs.items()}
         return done
+
+    def _run(self, folder: Path, name: str, watch: Watch | None, look: Look | None) -> RunFolder:
+        """One of them, to its end."""
+        path, config = folder / name, self.runs[name]
+        watcher = watch(name, config) if watch else None
+        begun = (path / CONFIG).is_file()
+        run = RunFolder.resume(path, asdict(config), watcher) if begun else RunFolder.create(path, config, watcher)
+        try:
+            if not run.finished:  # what is over may be looked at where its model or data cannot be had
+                execute(run, look)
+        except Diverged as error:
+            run.watcher.say(str(error))
+        return run

@@ -71,7 +71,7 @@ class Settings:
     rounds: tuple[int, ...] = of_method((100, 100), "rounds [200]; for tct of stage 1 and 2 [100,100]", "N[,N]")
     local_epochs: int = of_method(5, "epochs a silo trains in a round", "N")
     batch_size: int = of_training(64, "samples in a step", "N")
-    lr: float = of_training(0.1, "learning rate; run chooses from several", "LR[,LR]")
+    lr: float = of_training(0.1, "learning rate; of several one is chosen", "LR[,LR]")
     weight_decay: float = of_training(1e-5, "weight decay", "X", rare=True)
     trainable: str = of_training("all", "all, last-layer or last:N", "PART", rare=True)
     augment: str = of_training("none", "none or crop-flip", "NAME")
