@@ -1,6 +1,7 @@
 """What the page says about a choice: which candidate it was, and by what."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from fedtct.report.page import answer, classes, read_runs
 from fedtct.report.page.tasks import arrange
 from fedtct.runs.choose import candidates, choose
+from fedtct.runs.compare import Line, carry_out, comparison, table
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
 
@@ -21,6 +23,16 @@ def choice(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = RunConfig.of(limit=150, silos=3, method="fedavg", rounds=1, local_epochs=1, holdout=0.3)
     folder = tmp_path_factory.mktemp("choice") / "c"
     choose(candidates(config, "lr", [1e-9, 0.3]), folder)
+    return folder
+
+
+def copy_of(choice: Path, run_with: Callable[..., RunFolder], name: str, best: str, **settings: object) -> Path:
+    """The same choice as if settings had been others, and this candidate the best."""
+    for candidate in ("lr-1e-09", "lr-0.3"):
+        folder = run_with(choice / candidate, f"{name}/{candidate}", **settings).path.parent
+    shutil.copy(choice / "plan.json", folder)
+    record = json.loads((choice / "choice.json").read_text())
+    (folder / "choice.json").write_text(json.dumps(record | {"best": best}))
     return folder
 
 
@@ -64,11 +76,55 @@ def test_of_equals_the_loss_decides_and_the_page_says_so(choice: Path) -> None:
     assert "was chosen, of equals the one with the smallest loss, by accuracy" in text
 
 
-def test_beside_other_methods_a_choice_is_one_sentence_more(choice: Path, run_with: Callable[..., RunFolder]) -> None:
+def test_beside_other_runs_only_what_was_chosen_is_shown(choice: Path, run_with: Callable[..., RunFolder]) -> None:
+    """Whatever losing candidates reach on test data."""
     other = run_with(choice / "lr-0.3", "other", method="fedprox")
-    text = headline(choice, other.path)
-    assert "federated methods here" in text
-    assert text.count("FedAvg (lr 0.3) was chosen") == 1
+    (task,) = arrange(read_runs([choice, other.path]))
+    assert [method.label for method in task.methods] == ["FedAvg", "FedProx"]
+    shown = answer.section(task)
+    assert "chosen" not in shown.intro
+    assert "though they differ in lr" in shown.intro
+    table, *notes = shown.blocks
+    assert table.columns[:2] == ["method", "chosen lr"]
+    assert {row.cells[0]: row.cells[1] for row in table.rows} == {"FedAvg": "0.3", "FedProx": "–"}
+    told = " ".join(note.text for note in notes)
+    how = "chosen from 1e-09 and 0.3 for FedAvg"
+    assert f"Each run’s lr was {how}, by accuracy on what silos hold out; what lost is left out." in told
+    assert "lr: chosen from 1e-09 and 0.3 for FedAvg, 0.3 for FedProx" in told
+
+
+def test_what_was_chosen_for_each_seed_is_one_method(choice: Path, run_with: Callable[..., RunFolder]) -> None:
+    """Whichever candidate it was, as long as it was chosen from the same ones; order is no difference."""
+    second = copy_of(choice, run_with, "second", best="lr-1e-09", seed=1)
+    (task,) = arrange(read_runs([choice, second]))
+    (method,) = task.methods
+    assert method.label == "FedAvg"
+    assert [run.path for run in method.runs] == [choice / "lr-0.3", second / "lr-1e-09"]
+    shown = answer.section(task)
+    assert shown.blocks[0].rows[0].cells[:3] == ["FedAvg", "2", "0.3, 1e-09"]
+    assert shown.blocks[0].rows[0].cells[3].count("±") == 1
+    assert "federated methods" not in shown.intro
+    more = run_with(choice / "lr-0.3", "given", seed=2)  # a rate that nobody chose is another way of learning
+    labels = {method.label for method in arrange(read_runs([choice, second, more.path]))[0].methods}
+    assert labels == {"FedAvg (lr chosen from 1e-09 and 0.3)", "FedAvg (lr 0.3)"}
+
+
+def test_a_choice_that_is_not_made_yet_does_not_compete(choice: Path, run_with: Callable[..., RunFolder]) -> None:
+    second = copy_of(choice, run_with, "second", best="lr-0.3", seed=1)
+    (second / "choice.json").unlink()
+    (task,) = arrange(read_runs([choice, second]))
+    assert [run.path for method in task.methods for run in method.runs] == [choice / "lr-0.3"]
+    (task,) = arrange(read_runs([second]))
+    assert [method.label for method in task.methods] == ["FedAvg (lr 1e-09)", "FedAvg (lr 0.3)"]
+
+
+def test_of_a_tuned_comparison_the_page_shows_what_its_table_does(tmp_path: Path) -> None:
+    settings = {"limit": 150, "silos": 3, "rounds": 2, "local_epochs": 1, "holdout": 0.3, "lr": "1e-9,0.3"}
+    runs = carry_out(comparison(["fedavg", "scaffold"], ["iid"], [0, 1], settings), tmp_path / "c")
+    for given in (list(runs.values()), read_runs([tmp_path / "c"]), read_runs([*(tmp_path / "c").glob("*-iid-*")])):
+        (task,) = arrange(given)
+        lines = {method.label: Line.of(method.counted) for method in task.methods}
+        assert [lines[label] for label in ("FedAvg", "SCAFFOLD")] == table(runs)
 
 
 def test_the_page_says_that_samples_are_counted_over_seeds(compared: Path) -> None:

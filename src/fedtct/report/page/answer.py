@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from fedtct.report.page.blocks import Block, Note, Rating, Section, Table, TableRow, number, rating_of
+from fedtct.report.page.chosen import chosen_names
 from fedtct.report.page.headline import CENTRALIZED, Result, introduction
 from fedtct.report.page.reading import not_comparable, reading
 from fedtct.report.page.tasks import Method, Task
@@ -22,9 +23,12 @@ def section(task: Task) -> Section:
     beside = "RMSE" if task.regression else "balanced accuracy" if common else ""
     absent = {name for name, there in {"seeds": several, "{beside}": beside}.items() if not there}
     columns = [column.format(rating=rating.name, beside=beside) for column in COLUMNS if column not in absent]
+    chosen, place = chosen_names(task), 1 + several  # behind the method, and how many seeds it has
+    columns[place:place] = [f"chosen {name}" for name in chosen]
     rows = []
     for method, line in results:
         seeds = [str(line.seeds)] if several else []
+        seeds += [line.choice(name) if name in method.chosen else "–" for name in chosen]
         reached, *rest = _cells(method, line, bound, rating)
         more = [_beside(method, line, common.get(method.label), rating)] if beside else []
         rows.append(TableRow([method.label, *seeds, reached, *more, *rest], method))

@@ -28,20 +28,31 @@ class Chosen(NamedTuple):
         by = f"by {rating.name} on what silos hold out{mean}: {rating.text(self.value)}, against {against}"
         return f"{self.best.label} was chosen{first}, {by}."
 
-    def whole(self, task: Task) -> bool:
-        """Whether the task has no other methods."""
-        return len(task.methods) == 1 + len(self.others)
 
-
-def choices_in(task: Task) -> list[Chosen]:
-    """The choices that all candidates of are shown."""
+def choice_in(task: Task) -> Chosen | None:
+    """The choice whose candidates are shown, all of them; most tasks show none, or only what was chosen."""
     methods = {run.path: method for method in task.methods for run in method.runs}
-    found = []
-    for folder in dict.fromkeys(path.parent for path in methods):
-        choice = read_choice(folder)
-        if choice and all(folder / name in methods for name in choice.ratings):
-            rated = {name: (value, methods[folder / name]) for name, value in choice.ratings.items()}
-            value, best = rated.pop(choice.best)
-            rounds = len(judged_rows(best.runs[0].history, best.config))
-            found.append(Chosen(best, value, [*rated.values()], choice.by_loss(), rounds))
-    return found
+    folder = next(iter(methods)).parent
+    choice = read_choice(folder)
+    if not choice or choice.none or methods.keys() != {folder / name for name in choice.ratings}:
+        return None
+    rated = {name: (value, methods[folder / name]) for name, value in choice.ratings.items()}
+    value, best = rated.pop(choice.best)
+    rounds = len(judged_rows(best.runs[0].history, best.config))
+    return Chosen(best, value, [*rated.values()], choice.by_loss(), rounds)
+
+
+def chosen_from(task: Task, rating: Rating) -> list[str]:
+    """A sentence about each setting that was chosen for runs whose rivals are not shown."""
+    told = []
+    for name in chosen_names(task):
+        values = by_value((str(method.value(name)), method) for method in task.methods if name in method.chosen)
+        every = len(values) == 1 and all(name in method.chosen for method in task.methods)
+        how = listed([value if every else f"{value} for {listed(labels)}" for value, labels in values.items()])
+        told.append(f"Each run’s {name} was {how}, by {rating.name} on what silos hold out; what lost is left out.")
+    return told
+
+
+def chosen_names(task: Task) -> list[str]:
+    """The settings that were chosen for runs whose rivals are not shown."""
+    return [*dict.fromkeys(name for method in task.methods for name in method.chosen)]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from fedtct.report.page.blocks import Rating
-from fedtct.report.page.chosen import choices_in
+from fedtct.report.page.chosen import choice_in
 from fedtct.report.page.tasks import Method, Task, by_value, differences, listed
 from fedtct.runs.compare import Line
 from fedtct.runs.summary import CommonClass
@@ -16,11 +16,11 @@ def introduction(
     task: Task, results: Sequence[Result], bound: float | None, common: Mapping[str, CommonClass], rating: Rating
 ) -> str:
     """What stands above the table of ``results``, the best of which comes first."""
-    choices = choices_in(task)
-    if len(choices) == 1 and choices[0].whole(task):  # the others lost, whatever they reach on test data
-        results = [(method, line) for method, line in results if method is choices[0].best]
-    told = [choice.told(rating) for choice in choices]
-    parts = [_not_shown(results, common), _headline(results, bound, rating), *told]
+    choice = choice_in(task)
+    if choice:  # the others lost, whatever they reach on test data
+        results = [(method, line) for method, line in results if method is choice.best]
+    told = choice.told(rating) if choice else ""
+    parts = [_not_shown(results, common), _headline(results, bound, rating), told]
     return " ".join(part for part in [*parts, _little_said(results, common, rating)] if part)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from fedtct.history import rated_on
 from fedtct.report.page.blocks import Rating
+from fedtct.report.page.chosen import chosen_from
 from fedtct.report.page.headline import CENTRALIZED
 from fedtct.report.page.tasks import Task, differences, listed
 from fedtct.runs.folder import RunFolder
@@ -23,6 +24,7 @@ def reading(task: Task, rating: Rating) -> str:
     over = ", mean ± standard deviation over seeds" if any(len(method.counted) > 1 for method in task.methods) else ""
     by_chance = "" if task.regression else _by_chance(rated, rating)
     parts = [f"{rating.name[0].upper()}{rating.name[1:]} is on {where}{by_chance}{over}. A silo’s is on {whose}."]
+    parts += chosen_from(task, rating)
     parts += [told] if (told := task.caveats) else []
     if any(run.config.patience for run in runs):
         parts.append("Where patience ended a run, its model is the best round’s on held-out samples, and curves go on.")

@@ -9,6 +9,7 @@ from typing import Any
 from fedtct.errors import FedtctError
 from fedtct.report.style import looks
 from fedtct.runs.caveats import caveats
+from fedtct.runs.choose import chosen_settings, read_choice, undecided
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import CONFIG, RunFolder
 from fedtct.runs.forms import SPLIT
@@ -16,21 +17,30 @@ from fedtct.runs.plan import PLAN, Plan
 from fedtct.runs.settings import method_name, settings_of
 from fedtct.runs.summary import silos_told
 
+Choices = Mapping[Path, Mapping[str, str]]  # of each run, by setting, from what it was chosen
 Differences = dict[str, dict[str, list[str]]]  # by setting and by value, the methods that have it
 
 
 @dataclass(frozen=True)
 class Method:
-    """Runs that differ in their seed alone; ``index`` is its colour and symbol, the same on every task."""
+    """Runs that differ in their seed alone, and in what was chosen for each of them from the same candidates.
+
+    ``index`` is its colour and symbol, the same on every task; ``chosen`` says of each such setting from what.
+    """
 
     label: str
     index: int
     runs: Sequence[RunFolder]
+    chosen: Mapping[str, str]
 
     @property
     def config(self) -> RunConfig:
-        """Of one run; all have the same, but for the seed."""
+        """Of one run; all have the same, but for the seed and for what was chosen."""
         return self.runs[0].config
+
+    def value(self, name: str) -> Any:
+        """What a setting is, or what it was chosen from."""
+        return self.chosen.get(name, getattr(self.config, name))
 
     @property
     def over(self) -> bool:
@@ -105,7 +115,8 @@ def _runs_in(path: Path) -> list[RunFolder]:
 
 def arrange(runs: Sequence[RunFolder]) -> list[Task]:
     """Runs by task and method; methods are told apart by what differs, seeds of one are put together."""
-    labels = _labels(runs)
+    runs, chosen = _contenders(runs)
+    labels = _labels(runs, chosen)
     look = looks([*dict.fromkeys(labels.values())])
     of_task: dict[str, dict[str, list[RunFolder]]] = {}
     for run in runs:
@@ -115,19 +126,44 @@ def arrange(runs: Sequence[RunFolder]) -> list[Task]:
         same = [run for of_method in methods.values() for run in of_method]
         stayed = {silos_told(run) for run in same}  # if runs differ in that, a note says so
         title = _title(same[0], runs, stayed.pop() if len(stayed) == 1 else "")
-        tasks.append(Task(title, [Method(label, look[label], own) for label, own in methods.items()]))
+        by_seed = {label: sorted(own, key=lambda run: run.config.seed) for label, own in methods.items()}
+        found = [Method(label, look[label], own, chosen[own[0].path]) for label, own in by_seed.items()]
+        tasks.append(Task(title, found))
     return tasks
 
 
-def _labels(runs: Sequence[RunFolder]) -> dict[Path, str]:
+def _contenders(runs: Sequence[RunFolder]) -> tuple[Sequence[RunFolder], Choices]:
+    """The runs but those that another was chosen over, and from what, in words, each one's settings were chosen.
+
+    The candidates of a single choice are shown to be compared, as long as nothing else is there. Beside other runs it
+    is also too early for those of a choice that is not made yet.
+    """
+    folders = {run.path.parent for run in runs}
+    best = {folder: folder / choice.best for folder in folders if (choice := read_choice(folder))}
+    here = {run.path for run in runs}
+    left = [run for run in runs if (won := best.get(run.path.parent)) not in here or won == run.path]
+    if len(folders) == 1 and len(left) < len(runs):
+        return runs, {run.path: {} for run in runs}
+    early = {folder for folder in folders if undecided(folder)}
+    left = [run for run in left if run.path.parent not in early] or left
+    chosen = {run.path: {name: _chosen_from(v) for name, v in chosen_settings(run).items()} for run in left}
+    return left, chosen
+
+
+def _chosen_from(values: Sequence[Any]) -> str:
+    return f"chosen from {listed([*map(text_of, sorted(values))])}"
+
+
+def _labels(runs: Sequence[RunFolder], chosen: Choices) -> dict[Path, str]:
     """What each run's method is called: its name, and the settings in which runs of that name differ."""
     labels = {}
+    details = {run.path: {**_details(run), **chosen[run.path]} for run in runs}
     for run in runs:
         alike = [other for other in runs if other.config.method == run.config.method]
-        own = _details(run)
-        differing = [name for name in own if any(_value(other, name) != own[name] for other in alike)]
-        details = ", ".join(f"{name} {text_of(own[name])}" for name in differing)
-        labels[run.path] = f"{method_name(run.config.method)}{f' ({details})' if details else ''}"
+        own = details[run.path]
+        differing = [name for name in own if any(details[other.path][name] != own[name] for other in alike)]
+        told = ", ".join(f"{name} {text_of(own[name])}" for name in differing)
+        labels[run.path] = f"{method_name(run.config.method)}{f' ({told})' if told else ''}"
     groups: dict[tuple[str, str], list[RunFolder]] = {}
     for run in runs:
         groups.setdefault((labels[run.path], _title(run, runs)), []).append(run)
@@ -173,20 +209,20 @@ def differences(methods: Sequence[Method]) -> Differences:
         readers = [method for method in methods if name not in method.config.unread()]
         differ = len({_amount(method, name) for method in readers}) > 1
         if name != "evaluate_every" and differ and not all(_called_by(name, method, readers) for method in readers):
-            found[name] = by_value((text_of(getattr(method.config, name)), method) for method in readers)
+            found[name] = by_value((text_of(method.value(name)), method) for method in readers)
     seeds = by_value((_numbers(sorted(run.config.seed for run in method.counted)), method) for method in methods)
     return found | ({"seeds": seeds} if len(seeds) > 1 else {})
 
 
 def _amount(method: Method, name: str) -> Any:
     """A setting's value; of rounds their sum, since TCT shares in two stages what others spend in one."""
-    return sum(method.config.rounds) if name == "rounds" else getattr(method.config, name)
+    return sum(method.config.rounds) if name == "rounds" else method.value(name)
 
 
 def _called_by(name: str, method: Method, others: Sequence[Method]) -> bool:
     """Whether the label has the setting, to tell the method from itself with another value."""
-    alike = [other.config for other in others if other.config.method == method.config.method]
-    return any(getattr(config, name) != getattr(method.config, name) for config in alike)
+    alike = [other for other in others if other.config.method == method.config.method]
+    return any(other.value(name) != method.value(name) for other in alike)
 
 
 def by_value(pairs: Iterable[tuple[str, Method]]) -> dict[str, list[str]]:
