@@ -184,6 +184,29 @@ def test_a_comparison_shows_what_to_choose_by(fedtct: Terminal) -> None:
     assert "holdout_accuracy" in (fedtct.folder / "c" / "summary.csv").read_text().splitlines()[0]
 
 
+def test_a_comparison_chooses_a_learning_rate_for_each_method_and_seed(fedtct: Terminal) -> None:
+    options = [*SMALL, "--split", "iid", "--methods", "fedavg,scaffold", "--seeds", "2", "--rounds", "2"]
+    assert fedtct("compare", *options, "--lr", "0.1,1e-9", "--holdout", "0.2", "--out", "c") == 0
+    title, *lines = [line for line in fedtct.out.splitlines() if "%" in line or "chosen lr" in line]
+    assert "chosen lr" in title
+    assert [line.split()[1] for line in lines] == ["fedavg", "scaffold"]
+    assert all("±" in line for line in lines)
+    assert "8/8 scaffold iid seed 1 lr-1e-09  stage 1  round 2 of 2" in fedtct.err
+    (line, _) = json.loads((fedtct.folder / "c" / "summary.json").read_text())["table"]
+    rates = [json.loads(Path(f"c/fedavg-iid-seed{seed}/choice.json").read_text())["best"] for seed in (0, 1)]
+    assert [f"lr-{rate}" for rate in line["chosen_lr"]] == rates
+    page = Path("c/report.html").read_text()
+    assert "FedAvg (lr" not in page
+    assert fedtct("report", "c") == 0
+    assert Path("c/report.html").read_text() == page
+    before = fedtct.tree()
+    assert fedtct("compare", "--resume", "c", "--json") == 0
+    assert json.loads(fedtct.out)["table"][0] == line
+    assert {
+        name for name, content in fedtct.tree().items() if before.get(name) != content and "/plots/" not in name
+    } == set()
+
+
 def test_a_comparison_takes_its_split_from_a_file_unless_it_is_given(fedtct: Terminal) -> None:
     (fedtct.folder / "run.toml").write_text('split = "iid"\nlimit = 100\nsilos = 3\n')
     options = ["compare", "--config", "run.toml", "--methods", "fedavg", "--rounds", "1", "--json"]

@@ -43,6 +43,9 @@ def compare(
 
     \b
     fedtct compare --methods fedavg,scaffold,tct --split classes:1 --seeds 3
+    fedtct compare --split classes:1 --seeds 3 --lr 0.1,0.01,0.001 --holdout 0.1
+
+    Of several learning rates, held-out samples choose one for each method, split and seed.
 
     Without --rounds, every method gets as many as tct's two stages: 200, or 101 if stage 2 is ridge, or 120 if it is
     conjugate-gradient.
@@ -56,11 +59,9 @@ def compare(
         if resume is not None:
             if settings or any(given is not None for given in (methods, split, seeds, config, out)):
                 raise FedtctError(f"--resume goes on with the plan in {resume}: leave out the other options")
-            carry_out(Plan.read(resume, "compare"), resume, True, screen, json)
+            show(Plan.read(resume, "compare"), resume, True, screen, json)
             return
         shared = (read_toml(config) if config else {}) | settings
-        if isinstance(lr := shared.get("lr", ""), list) or "," in str(lr):
-            raise FedtctError("a comparison has one lr: `fedtct run --lr 0.1,0.01 --holdout 0.1` chooses a method's")
         if split is None:
             split = as_value("split", shared.get("split", OWN if shared.get("data") else SPLIT))
         methods, seeds = METHODS if methods is None else methods, SEEDS if seeds is None else seeds
@@ -68,24 +69,25 @@ def compare(
         warn_of_unread(plan.runs.values(), settings)
         first = next(iter(plan.runs.values()))
         path = out or next_free(Path("runs") / f"compare-{first.dataset}")
-        carry_out(plan, path, False, screen, json)
+        show(plan, path, False, screen, json)
 
 
-def carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool) -> None:
+def show(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool) -> None:
     """Run a comparison and show what came of it."""
-    from fedtct.runs.compare import TABLE, table, write_comparison
+    from fedtct.runs.compare import TABLE, carry_out, table, write_comparison
 
     numbers, several = {name: n for n, name in enumerate(plan.runs, 1)}, len({c.seed for c in plan.runs.values()}) > 1
 
     def watch(name: str, config: "RunConfig") -> Watcher:
         seed = f" seed {config.seed}" if several else ""
-        return screen.watch(f"{numbers[name]}/{len(numbers)} {config.method} {config.split}{seed}")
+        candidate = f" {name.rpartition('/')[2]}" if "/" in name else ""
+        return screen.watch(f"{numbers[name]}/{len(numbers)} {config.method} {config.split}{seed}{candidate}")
 
     were_over = plan.finished(path)
     with stoppable(screen, path, resuming("fedtct compare", path)), screen:
         screen.expect(len(plan.runs))
         screen.wait(f"checking {len(plan.runs)} runs")
-        runs = plan.execute(path, resume=resume, watch=watch, look=look_at_run)
+        runs = carry_out(plan, path, resume=resume, watch=watch, look=look_at_run)
         screen.wait("drawing and writing the report")
         lines = table(runs)
         with optional_if(were_over, screen):

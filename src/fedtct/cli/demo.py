@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fedtct.cli.compare import carry_out
+from fedtct.cli.compare import show
 from fedtct.cli.output import next_free
 from fedtct.cli.run import Json, Out
 from fedtct.cli.screen import Screen
@@ -27,4 +27,4 @@ def demo(out: Out = None, json: Json = False) -> None:
 
         torch.set_num_threads(1)  # the arrays are too small to share: threads would only wait for each other
         plan = comparison(METHODS, SPLITS, [0], {"dataset": "digits", "silos": 10, "rounds": ROUNDS, "p": FEATURES})
-        carry_out(plan, out or next_free(Path("runs/demo")), False, screen, json)
+        show(plan, out or next_free(Path("runs/demo")), False, screen, json)

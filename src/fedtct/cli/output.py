@@ -106,10 +106,13 @@ def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) 
     unit, show = _measure(lines[0].regression)
     title = TITLES[lines[0].rated_on] + unit
     title += ", mean ± std" if any(line.seeds > 1 for line in lines) else ""
+    chosen = list(dict.fromkeys(name for line in lines for name in line.chosen))
     held_out = [f"held-out{unit}"] if any(line.held_out is not None for line in lines) else []
     error = [f"{TITLES[lines[0].rated_on]} RMSE"] if lines[0].regression else []
     more = (*held_out, _worst_silo(lines[0]), *error)
-    table = _table("split", "method", title, *more, "rounds", "MB a silo", "seconds")
+    table = _table(
+        "split", "method", *(f"chosen {name}" for name in chosen), title, *more, "rounds", "MB a silo", "seconds"
+    )
     for before, line in zip([None, *lines], lines, strict=False):
         if before and before.split != line.split:
             table.add_section()
@@ -117,6 +120,7 @@ def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) 
         table.add_row(
             line.split,
             line.method,
+            *map(line.choice, chosen),
             show(line.rating) + spread,
             *(show(line.held_out) for _ in held_out),
             show(line.worst_silo),

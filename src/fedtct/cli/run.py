@@ -13,7 +13,7 @@ from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import Diverged, FedtctError
 from fedtct.runs.places import resuming
-from fedtct.runs.settings import as_value, read_toml
+from fedtct.runs.settings import read_toml
 
 if TYPE_CHECKING:
     from fedtct.runs.config import RunConfig
@@ -59,16 +59,15 @@ def run(
                 raise FedtctError(f"--resume goes on in {resume}: leave out --out")
             _resume(resume, given, screen, json, engine)
             return
+        from fedtct.runs.choose import choice_of
         from fedtct.runs.config import RunConfig, warn_of_unread
 
-        lr = given.get("lr", "")
-        rates = lr if isinstance(lr, list) else str(lr).split(",")
-        if len(rates) > 1:
+        if plan := choice_of(given):
             if engine != "local":
                 raise FedtctError("--engine flower runs one configuration: give a single lr")
-            first = RunConfig.of(**given | {"lr": rates[0]})
-            warn_of_unread([first], settings)
-            _choose(first, rates, out or next_free(default_folder(first)), screen, json)
+            warn_of_unread(plan.runs.values(), settings)
+            first = next(iter(plan.runs.values()))
+            _carry_out(plan, out or next_free(default_folder(first)), False, screen, json)
             return
         chosen = RunConfig.of(**given)
         warn_of_unread([chosen], settings)
@@ -130,13 +129,6 @@ def _execute(folder: "RunFolder", screen: Screen, json: bool, engine: str) -> No
         with optional_if(was_over, screen):
             report_on([folder], folder.path)
     print_summary(Summary.of(folder), json, to_look_at(folder.path, METRICS))
-
-
-def _choose(config: "RunConfig", rates: list[Any], path: Path, screen: Screen, json: bool) -> None:
-    from fedtct.runs.choose import candidates
-
-    plan = candidates(config, "lr", [as_value("lr", rate) for rate in rates])
-    _carry_out(plan, path, False, screen, json)
 
 
 def _carry_out(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool) -> None:
