@@ -25,9 +25,10 @@ SETTINGS = {"model": "mlp", "silos": 4, "p": 300, "d": 100, "local_epochs": 1}
     [
         {"method": "tct", "stage2": "scaffold", "rounds": (2, 1)},
         {"method": "tct", "stage2": "ridge", "rounds": (2, 1)},
+        {"method": "tct", "stage1": "scaffold", "stage2": "ridge", "rounds": (2, 1)},
         {"method": "fedavg-last-layer", "rounds": 2},
     ],
-    ids=["scaffold", "ridge", "last layer"],
+    ids=["scaffold", "ridge", "after scaffold", "last layer"],
 )
 def test_the_bytes_of_a_dry_run_are_those_of_a_run(method, tmp_path):
     config = RunConfig.of(**SETTINGS, **method)

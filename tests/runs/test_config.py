@@ -27,7 +27,7 @@ from fedtct import (
 from fedtct.errors import LARGEST_NUMBER, LARGEST_WHOLE
 from fedtct.runs.config import RunConfig
 from fedtct.runs.estimators import estimator
-from fedtct.runs.settings import METHODS, SETTINGS, STAGE2, read_toml, settings_of
+from fedtct.runs.settings import METHODS, SETTINGS, STAGE1, STAGE2, read_toml, settings_of
 from fedtct.runs.toml import as_toml
 
 positive = st.floats(min_value=0, exclude_min=True, max_value=LARGEST_NUMBER)
@@ -46,6 +46,7 @@ settings = {
     "weight_decay": st.floats(0, 1),
     "augment": st.sampled_from(["none", "crop-flip"]),
     "p": counts,
+    "stage1": st.sampled_from(STAGE1),
     "normalize": st.booleans(),
     "stage2_lr": st.just("auto") | positive,
     "ridge": st.just("gcv") | positive,
@@ -135,6 +136,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"dataset": "mnist"}, "unknown dataset 'mnist'"),
     ({"model": "vgg"}, "unknown model 'vgg'"),
     ({"method": "sgd"}, "unknown method 'sgd'"),
+    ({"stage1": "tct"}, "unknown stage1 'tct'"),
     ({"stage2": "newton"}, "unknown stage2 'newton'"),
     ({"split": "classes"}, "unknown split 'classes'"),
     ({"split": "classes:0"}, "N must be a whole number from 1 on"),
@@ -201,14 +203,30 @@ def test_numbers_that_are_too_large_are_refused(name: str) -> None:
         RunConfig.of(**READ_BY.get(name, {}) | {name: largest})
 
 
-OTHER = {"mu": 9.0, "alpha": 9.0, "server_lr": 9.0, "p": 9, "normalize": False, "steps": 9, "stage2_lr": 9.0}
-OTHER |= {"ridge": 9.0, "d": 9}
+OTHER: dict[str, Any] = {
+    "mu": 9.0,
+    "alpha": 9.0,
+    "server_lr": 9.0,
+    "p": 9,
+    "normalize": False,
+    "steps": 9,
+    "stage2_lr": 9.0,
+}
+OTHER |= {"ridge": 9.0, "d": 9, "stage1": "scaffold"}
 
 
-@pytest.mark.parametrize(("method", "stage2"), [*((name, "ridge") for name in METHODS), *(("tct", s) for s in STAGE2)])
-def test_settings_that_are_not_read_change_nothing_and_the_others_do(method: str, stage2: str) -> None:
-    config = RunConfig.of(method=method, stage2=stage2)
-    for name, value in OTHER.items():
+@pytest.mark.parametrize(
+    "values",
+    [
+        *({"method": name, "stage2": "ridge"} for name in METHODS),
+        *({"stage2": name} for name in STAGE2),
+        *({"stage1": name} for name in STAGE1),
+    ],
+    ids=str,
+)
+def test_settings_that_are_not_read_change_nothing_and_the_others_do(values: dict[str, str]) -> None:
+    config = RunConfig.of(**values)
+    for name, value in OTHER.items() - vars(config).items():
         changed = replace(config, **{name: value})
         unchanged = estimator(changed, "linear") == estimator(config, "linear")
         assert unchanged == (name in changed.unread()), name
@@ -248,6 +266,11 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", [FedAvg, FedProx, Scaffold, FedDyn, FedAdam, Centralized])
 def test_defaults_of_commands_are_those_of_methods(method: type[FedAvg]) -> None:
     assert RunConfig.of(method=method.__name__.lower()).build() == method("mlp")
+
+
+@pytest.mark.parametrize("stage1", [FedAvg, FedProx, Scaffold, FedDyn, FedAdam])
+def test_any_of_them_is_a_stage_1_of_tct(stage1: type[FedAvg]) -> None:
+    assert RunConfig.of(stage1=stage1.__name__.lower()).build() == TCT("mlp", stage1("mlp", rounds=100))
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def show(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool) -> 
     def watch(name: str, config: "RunConfig") -> Watcher:
         seed = f" seed {config.seed}" if several else ""
         candidate = f" {name.rpartition('/')[2]}" if "/" in name else ""
-        return screen.watch(f"{numbers[name]}/{len(numbers)} {config.method} {config.split}{seed}{candidate}")
+        return screen.watch(f"{numbers[name]}/{len(numbers)} {config.full_method} {config.split}{seed}{candidate}")
 
     were_over = plan.finished(path)
     with stoppable(screen, path, resuming("fedtct compare", path)), screen:

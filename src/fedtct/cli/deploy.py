@@ -190,7 +190,7 @@ def run(
     again = resuming(shlex.join(["fedtct", "deploy", "run", str(app), "--server", str(server)]), folder)
     with stoppable(screen, folder, again), processes.as_ctrl_c(), screen:
         screen.wait("waiting for the server and its silos")
-        watcher = screen.watch(config.method)
+        watcher = screen.watch(config.full_method)
         code = processes.follow(command, server / "flwr", screen.say, watcher)
     if code:
         if (folder / CONFIG).is_file() and not RunFolder.read(folder).failure:  # it would only fail again

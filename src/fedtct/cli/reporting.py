@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import reason_of
-from fedtct.runs.settings import method_name
 
 if TYPE_CHECKING:
     from fedtct.classifier import Fit
@@ -30,7 +29,7 @@ def look_at_run(folder: RunFolder, job: Job, fit: Fit) -> None:
     config, plots = folder.config, folder.path / PLOTS
     folder.watcher.count("drawing", 0, 2)
     if rated_on(folder.history):  # private silos rate no model
-        write_plots({method_name(config.method): folder.history}, plots, title=_title(config))
+        write_plots({config.method_name: folder.history}, plots, title=_title(config))
     folder.watcher.count("drawing", 1, 2)
     if job.data.class_names:
         names = [silo.name for silo in job.silos] if config.data else []
@@ -50,10 +49,10 @@ def draw_comparison(runs: Mapping[str, RunFolder], folder: Path) -> None:
     from fedtct.runs.compare import by_method_and_split, slug
 
     groups = by_method_and_split(runs)
-    rated = {where: [run.history for run in group] for where, group in groups.items()}
-    rated = {where: rows for where, rows in rated.items() if all(map(rated_on, rows))}
+    rated = {where: group for where, group in groups.items() if all(rated_on(run.history) for run in group)}
     for split in dict.fromkeys(split for split, _ in rated):
-        curves = {method_name(method): rows for (own, method), rows in rated.items() if own == split}
+        here = [group for (own, _), group in rated.items() if own == split]
+        curves = {group[0].config.method_name: [run.history for run in group] for group in here}
         title = _title(next(run.config for run in runs.values() if run.config.split == split))
         write_plots(curves, folder / PLOTS / slug(split), title=title)
 

@@ -72,14 +72,14 @@ def run(
         chosen = RunConfig.of(**given)
         warn_of_unread([chosen], settings)
         path = out or next_free(default_folder(chosen))
-        _execute(_folders(engine).create(path, chosen, screen.watch(chosen.method)), screen, json, engine)
+        _execute(_folders(engine).create(path, chosen, screen.watch(chosen.full_method)), screen, json, engine)
 
 
 def default_folder(config: "RunConfig") -> Path:
     """Where a run goes if nobody says."""
     from fedtct.runs.compare import slug
 
-    return Path("runs") / f"{config.dataset}-{slug(config.method)}-{slug(config.split)}-seed{config.seed}"
+    return Path("runs") / f"{config.dataset}-{slug(config.full_method)}-{slug(config.split)}-seed{config.seed}"
 
 
 def _resume(path: Path, given: dict[str, Any], screen: Screen, json: bool, engine: str) -> None:
@@ -94,7 +94,7 @@ def _resume(path: Path, given: dict[str, Any], screen: Screen, json: bool, engin
     folder = _folders(engine).resume(path, given)
     if folder.finished:
         screen.say(f"{path} is finished already")
-    folder.watcher = screen.watch(folder.config.method)
+    folder.watcher = screen.watch(folder.config.full_method)
     _execute(folder, screen, json, engine)
 
 

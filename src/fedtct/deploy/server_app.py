@@ -103,7 +103,7 @@ def read_run(
         raise FedtctError(f"{path}: centralized needs all data in one place: run it there, with fedtct run --data")
     if config.epsilon and not settings.num_classes:
         raise FedtctError(f"{path}: with epsilon silos do not tell their labels; set num_classes in [server]")
-    for own in filter(is_function_name, (config.model, config.method)):  # better an error here than once silos wait
+    for own in filter(is_function_name, (config.model, config.trained_by)):  # better an error here than once silos wait
         import_function(own, path.absolute().parents[1])
     return config, settings
 

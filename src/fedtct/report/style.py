@@ -49,8 +49,8 @@ def looks(labels: Sequence[str]) -> dict[str, int]:
 
 
 def _name(label: str) -> str:
-    """Without the settings or the folder that tell a method from itself."""
-    return label.split(" (")[0].split(" [")[0]
+    """Without the stage 1, the settings or the folder that tell a method from itself."""
+    return label.split(" after ")[0].split(" (")[0].split(" [")[0]
 
 
 @contextmanager

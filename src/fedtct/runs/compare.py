@@ -79,7 +79,7 @@ def share_rounds(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def slug(name: str) -> str:
     """A split, or a method, as part of a file's name."""
-    return name.replace(":", "")
+    return name.replace(":", "").replace(" ", "-")
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ def by_method_and_split(runs: Mapping[str, RunFolder]) -> dict[tuple[str, str], 
     """Runs that differ in their seed alone, together."""
     groups: dict[tuple[str, str], list[RunFolder]] = {}
     for run in runs.values():
-        groups.setdefault((run.config.split, run.config.method), []).append(run)
+        groups.setdefault((run.config.split, run.config.full_method), []).append(run)
     return groups
 
 

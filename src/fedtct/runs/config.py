@@ -20,6 +20,7 @@ from fedtct.runs.settings import (
     OWN,
     OWN_DEFAULTS,
     SETTINGS,
+    STAGE1,
     STAGE2,
     Settings,
     as_value,
@@ -82,10 +83,10 @@ class RunConfig(Settings):
         """The settings that this run takes no notice of, with what they are for."""
         stage2 = self.stage2 if self.method == "tct" else ""
         purposes = (
-            ("method fedprox", self.method == "fedprox", ("mu",)),
-            ("method feddyn", self.method == "feddyn", ("alpha",)),
-            ("method fedadam", self.method == "fedadam", ("server_lr",)),
-            ("method tct", bool(stage2), ("pretext", "p", "normalize", "stage2")),
+            ("fedprox", self.trained_by == "fedprox", ("mu",)),
+            ("feddyn", self.trained_by == "feddyn", ("alpha",)),
+            ("fedadam", self.trained_by == "fedadam", ("server_lr",)),
+            ("method tct", bool(stage2), ("pretext", "p", "normalize", "stage1", "stage2")),
             ("stage 2 by scaffold or fedavg", stage2 in ("scaffold", "fedavg"), ("steps",)),
             ("stage 2 in steps", stage2 not in ("", "ridge", "conjugate-gradient"), ("stage2_lr",)),
             ("stage 2 by ridge", stage2 == "ridge", ("ridge", "d")),
@@ -96,11 +97,7 @@ class RunConfig(Settings):
 
     def _check(self) -> None:
         """Refuse what cannot work, before anything is loaded; the estimators check what is theirs."""
-        own_method = is_function_name(self.method)
-        if not own_method:
-            _one_of("method", self.method, METHODS)
-        elif self.epsilon:
-            raise FedtctError("epsilon promises what fedtct's own methods send: leave it out with a method of yours")
+        self._check_methods()
         _one_of("stage2", self.stage2, STAGE2)
         _one_of("task", self.task, TASKS)
         if not is_function_name(self.model):
@@ -123,8 +120,15 @@ class RunConfig(Settings):
         self._check_rounds()
         if self.needs_holdout and not self.holdout:
             raise FedtctError("patience and ridge='holdout' judge by held-out samples: set holdout, to 0.1 say")
-        if not own_method:  # a run that is over can be looked at where its method and model cannot be imported
+        if not is_function_name(self.trained_by):  # a run that is over can be looked at where these are not there
             estimator(self, "linear")
+
+    def _check_methods(self) -> None:
+        for name, known in (("method", METHODS), ("stage1", STAGE1)):
+            if not is_function_name(getattr(self, name)):
+                _one_of(name, getattr(self, name), known)
+        if self.epsilon and is_function_name(self.trained_by):
+            raise FedtctError("epsilon promises what fedtct's own methods send: leave it out with a method of yours")
 
     def _check_own(self) -> None:
         if self.limit:

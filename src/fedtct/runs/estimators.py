@@ -18,9 +18,9 @@ SHARED = ("local_epochs", "batch_size", "lr", "weight_decay", "augment", "traina
 
 def estimator(config: Settings, model: Model, num_classes: int | None = None) -> Stage1 | TCT:
     """The method that a configuration names, with all its settings."""
+    stage1 = _stage1(config, model, num_classes)
     if config.method != "tct":
-        return _stage1(config, config.method, model, num_classes)
-    stage1 = _stage1(config, "fedavg", model, num_classes)
+        return stage1
     if config.pretext != "none":  # then nothing is rated, nor waited for, before stage 2
         stage1 = replace(stage1, pretext=config.pretext, patience=None)
     return TCT(model, stage1, TangentFeatures(config.p, config.seed, config.normalize), _stage2(config))
@@ -31,7 +31,7 @@ def noise_of(config: Settings) -> float:
     return noise_multiplier(config.epsilon, config.delta, config.releases) if config.epsilon else 0.0
 
 
-def _stage1(config: Settings, method: str, model: Model, num_classes: int | None) -> Stage1:
+def _stage1(config: Settings, model: Model, num_classes: int | None) -> Stage1:
     shared = {name: getattr(config, name) for name in SHARED} | {
         "noise": noise_of(config),
         "rounds": config.rounds[0],
@@ -39,7 +39,7 @@ def _stage1(config: Settings, method: str, model: Model, num_classes: int | None
         "init_weights": config.init_weights or None,
         "patience": config.patience or None,
     }
-    match method:
+    match config.trained_by:
         case "fedprox":
             return FedProx(model, mu=config.mu, **shared)
         case "feddyn":
@@ -51,7 +51,7 @@ def _stage1(config: Settings, method: str, model: Model, num_classes: int | None
         case own if is_function_name(own):
             return import_method(own, model, shared)
     kinds: dict[str, type[Stage1]] = {"fedavg": FedAvg, "scaffold": Scaffold, "centralized": Centralized}
-    return kinds[method](model, **shared)
+    return kinds[config.trained_by](model, **shared)
 
 
 def _stage2(config: Settings) -> Stage2:

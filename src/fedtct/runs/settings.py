@@ -23,6 +23,8 @@ METHODS = {  # with what people call them
     "fedavg-last-layer": "FedAvg, last layer",
     "tct": "TCT",
 }
+NO_STAGE1 = ("centralized", "fedavg-last-layer", "tct")  # of TCT: not federated, trains what it replaces, is TCT
+STAGE1 = tuple(name for name in METHODS if name not in NO_STAGE1)
 STAGE2 = ("scaffold", "fedavg", "conjugate-gradient", "gradient-descent", "ridge")
 STAGE2_ROUNDS = {"ridge": 1, "conjugate-gradient": 20}  # of the others 100
 MODEL_OF = {"digits": "mlp", "fashion-mnist": "simple-cnn", "cifar10": "resnet18-bn", "cifar100": "resnet18-bn"}
@@ -58,7 +60,7 @@ class Settings:
     silos: int = of_data(10, "how many silos", "N")
     data: str = of_data("", "your own data: a file or folder for each silo", "DIR")
     target: str = of_data("", "of tables: the column that is to be learnt", "COLUMN")
-    task: str = of_data("auto", "classification or regression", "NAME")
+    task: str = of_data("auto", "classification or regression", "NAME", rare=True)
     texts: tuple[str, ...] = of_data((), "of tables: columns whose numbers are codes", "COLUMN[,COLUMN]", rare=True)
     ignore: tuple[str, ...] = of_data((), "of tables: columns to leave out", "COLUMN[,COLUMN]", rare=True)
     test: str = of_data("", "your own test data, only scored", "FILE")
@@ -86,6 +88,7 @@ class Settings:
     server_lr: float = of_method(0.1, "FedAdam's server learning rate", "X", rare=True)
     p: int = of_method(100_000, "TCT: tangent features", "N")
     normalize: bool = of_method(True, "TCT: normalise the features", "", rare=True)
+    stage1: str = of_method("fedavg", "TCT: another stage 1: scaffold, ... or module:Class", "NAME")
     stage2: str = of_method("scaffold", "TCT: scaffold, conjugate-gradient, ridge, ... [--data: ridge]", "NAME")
     steps: int = of_method(500, "TCT: local steps in a round of stage 2", "N", rare=True)
     stage2_lr: float | str = of_method("auto", "TCT: step size of stage 2, or auto", "LR", rare=True)
@@ -103,6 +106,26 @@ class Settings:
     def __post_init__(self) -> None:
         for name in SETTINGS:
             object.__setattr__(self, name, as_value(name, getattr(self, name)))
+
+    @property
+    def trained_by(self) -> str:
+        """The method that trains the network: of TCT its stage 1."""
+        return self.stage1 if self.method == "tct" else self.method
+
+    @property
+    def full_method(self) -> str:
+        """The method as it was typed, and TCT's stage 1 where that is not the usual one."""
+        return " after ".join(self._methods)
+
+    @property
+    def method_name(self) -> str:
+        """What people call the method; one of the user's own as its class is called."""
+        return " after ".join(METHODS[name] if name in METHODS else name.partition(":")[2] for name in self._methods)
+
+    @property
+    def _methods(self) -> list[str]:
+        usual = self.method != "tct" or self.stage1 == SETTINGS["stage1"].default
+        return [self.method] if usual else [self.method, self.stage1]
 
     @property
     def releases(self) -> int:
@@ -153,8 +176,3 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 def tct_rounds(stage2: str) -> tuple[int, int]:
     """As many as TCT's two stages have if nobody says."""
     return 100, STAGE2_ROUNDS.get(stage2, 100)
-
-
-def method_name(method: str) -> str:
-    """What people call a method; one of the user's own as its class is called."""
-    return METHODS[method] if method in METHODS else method.partition(":")[2]

@@ -61,7 +61,7 @@ class Summary(Rated):
         """The summary of a run that is finished."""
         config, rows = folder.config, folder.history
         last = final_row(rows, config)
-        told = {name: getattr(config, name) for name in ("dataset", "split", "silos", "method", "model", "seed")}
+        told = {name: getattr(config, name) for name in ("dataset", "split", "silos", "model", "seed")}
         names = [f.name for f in fields(cls) if f.name.endswith(("_accuracy", "_r2", "_rmse"))]
         ratings = {name: getattr(last, name) for name in names}
         silos = SiloRatings.of(folder)
@@ -72,6 +72,7 @@ class Summary(Rated):
         return cls(
             **told,
             **ratings,
+            method=config.full_method,
             worst_silo_on=silos.on,
             stage=last.stage,
             rounds=rounds_of(rows),

@@ -14,7 +14,7 @@ from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import CONFIG, RunFolder
 from fedtct.runs.forms import SPLIT
 from fedtct.runs.plan import PLAN, Plan
-from fedtct.runs.settings import method_name, settings_of
+from fedtct.runs.settings import settings_of
 from fedtct.runs.summary import silos_told
 
 Choices = Mapping[Path, Mapping[str, str]]  # of each run, by setting, from what it was chosen
@@ -159,11 +159,11 @@ def _labels(runs: Sequence[RunFolder], chosen: Choices) -> dict[Path, str]:
     labels = {}
     details = {run.path: {**_details(run), **chosen[run.path]} for run in runs}
     for run in runs:
-        alike = [other for other in runs if other.config.method == run.config.method]
+        alike = [other for other in runs if other.config.full_method == run.config.full_method]
         own = details[run.path]
         differing = [name for name in own if any(details[other.path][name] != own[name] for other in alike)]
         told = ", ".join(f"{name} {text_of(own[name])}" for name in differing)
-        labels[run.path] = f"{method_name(run.config.method)}{f' ({told})' if told else ''}"
+        labels[run.path] = f"{run.config.method_name}{f' ({told})' if told else ''}"
     groups: dict[tuple[str, str], list[RunFolder]] = {}
     for run in runs:
         groups.setdefault((labels[run.path], _title(run, runs)), []).append(run)
@@ -221,7 +221,7 @@ def _amount(method: Method, name: str) -> Any:
 
 def _called_by(name: str, method: Method, others: Sequence[Method]) -> bool:
     """Whether the label has the setting, to tell the method from itself with another value."""
-    alike = [other for other in others if other.config.method == method.config.method]
+    alike = [other for other in others if other.config.full_method == method.config.full_method]
     return any(other.value(name) != method.value(name) for other in alike)
 
 
@@ -262,8 +262,9 @@ def _title(run: RunFolder, runs: Sequence[RunFolder], silos: str = "") -> str:
 
 
 def _details(run: RunFolder) -> Mapping[str, Any]:
-    """What may tell runs of one method apart."""
-    return {name: _value(run, name) for name in settings_of("method", "training") if name != "method"}
+    """What may tell runs of one method, and of one stage 1 of TCT, apart."""
+    names = [name for name in settings_of("method", "training") if name not in ("method", "stage1")]
+    return {name: _value(run, name) for name in names}
 
 
 def _value(run: RunFolder, name: str) -> Any:
