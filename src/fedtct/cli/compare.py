@@ -52,7 +52,7 @@ def compare(
     """
     with Screen(quiet=json) as screen:
         screen.wait("getting ready")
-        from fedtct.runs.compare import comparison
+        from fedtct.runs.compare import comparison, slug
         from fedtct.runs.config import warn_of_unread
         from fedtct.runs.plan import Plan
 
@@ -68,7 +68,7 @@ def compare(
         plan = comparison(words(methods), words(split), numbers(seeds), shared)
         warn_of_unread(plan.runs.values(), settings)
         first = next(iter(plan.runs.values()))
-        path = out or next_free(Path("runs") / f"compare-{first.dataset}")
+        path = out or next_free(Path("runs") / f"compare-{slug(first.dataset)}")
         show(plan, path, False, screen, json)
 
 

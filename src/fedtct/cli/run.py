@@ -79,7 +79,7 @@ def default_folder(config: "RunConfig") -> Path:
     """Where a run goes if nobody says."""
     from fedtct.runs.compare import slug
 
-    return Path("runs") / f"{config.dataset}-{slug(config.full_method)}-{slug(config.split)}-seed{config.seed}"
+    return Path("runs") / f"{slug(config.dataset)}-{slug(config.full_method)}-{slug(config.split)}-seed{config.seed}"
 
 
 def _resume(path: Path, given: dict[str, Any], screen: Screen, json: bool, engine: str) -> None:

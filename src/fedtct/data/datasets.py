@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +15,11 @@ from fedtct.data.cifar_files import Labels, Pictures
 from fedtct.data.class_names import CIFAR10_NAMES, CIFAR100_NAMES, FASHION_MNIST_NAMES
 from fedtct.data.files import DataFile, read_checked
 from fedtct.data.layouts import choose_layout
-from fedtct.errors import FedtctError
+from fedtct.data.samples import as_samples
+from fedtct.errors import FedtctError, check_whole
+from fedtct.importing import import_function, is_function_name
+
+PARTS = ("train", "test")
 
 
 class Samples(NamedTuple):
@@ -40,14 +44,18 @@ def load_dataset(name: str, data_dir: str | Path | None = None) -> Dataset:
     """A dataset by name: "digits", "fashion-mnist", "cifar10" or "cifar100".
 
     Its files are looked for in ``data_dir``, else in $FEDTCT_DATA, else in ~/.cache/fedtct; the digits need none.
+    "module:function" is one of your own: the function is called with that folder, as a ``Path``, and returns a Dataset.
 
     >>> data = load_dataset("digits")
     >>> data.train.x.shape, data.train.x.dtype, data.num_classes
     (torch.Size([1437, 1, 8, 8]), torch.uint8, 10)
     """
+    root = resolve_data_dir(data_dir)
+    if is_function_name(name):
+        return _load_own(name, root)
     if name not in DATASETS:
         raise unknown_dataset(name)
-    return DATASETS[name](resolve_data_dir(data_dir))
+    return DATASETS[name](root)
 
 
 def resolve_data_dir(data_dir: str | Path | None = None) -> Path:
@@ -86,6 +94,38 @@ def _load_files(root: Path, name: str, class_names: tuple[str, ...]) -> Dataset:
         return _samples(x, y)
 
     return Dataset(name, samples(layout.train), samples(layout.test), num_classes, class_names)
+
+
+def _load_own(name: str, root: Path) -> Dataset:
+    """What a function of the user's own returns, checked as silos' own arrays are."""
+    make = import_function(name, Path.cwd())
+    try:
+        found = make(root)
+    except FedtctError:
+        raise
+    except Exception as error:
+        raise FedtctError(f"{name} fails; it is called with one argument, the folder of datasets", error) from error
+    if not isinstance(found, Dataset):
+        raise FedtctError(f"{name} must return a fedtct.Dataset, not {type(found).__name__}")
+    check_whole(2, **{f"num_classes of {name}": found.num_classes})
+    if len(found.class_names) != found.num_classes:
+        raise FedtctError(f"{name} has {found.num_classes} classes, but {len(found.class_names)} class_names")
+    train, test = (_own_samples(getattr(found, part), f"{part} of {name}", found.num_classes) for part in PARTS)
+    (here, kind), (there, other) = ((tuple(x.shape[1:]), x.dtype) for x, _ in (train, test))
+    if (here, kind) != (there, other):
+        raise FedtctError(f"{name}: samples to train on are {here} of {kind}, to test on {there} of {other}")
+    return replace(found, train=train, test=test)
+
+
+def _own_samples(given: Any, whose: str, num_classes: int) -> Samples:
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise FedtctError(f"{whose} must be fedtct.Samples(x, y), it is {type(given).__name__}")
+    x, y = as_samples(given[0], given[1], whose)
+    if not isinstance(x, Tensor):
+        raise FedtctError(f"{whose} is a table: give arrays of numbers, or a file for each silo with --data")
+    if not isinstance(y, Tensor) or y.is_floating_point() or int(y.max()) >= num_classes:
+        raise FedtctError(f"{whose}: y must hold whole numbers from 0 to {num_classes - 1}, the labels of its classes")
+    return Samples(x, y)
 
 
 def _samples(x: Pictures, y: Labels) -> Samples:

@@ -78,7 +78,7 @@ def share_rounds(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def slug(name: str) -> str:
-    """A split, or a method, as part of a file's name."""
+    """A dataset, a split or a method as part of a file's name."""
     return name.replace(":", "").replace(" ", "-")
 
 

@@ -105,7 +105,8 @@ class RunConfig(Settings):
         if self.data:
             self._check_own()
         else:
-            _one_of("dataset", self.dataset, list(DATASETS))
+            if not is_function_name(self.dataset):
+                _one_of("dataset", self.dataset, list(DATASETS))
             parse_split(self.split)
             for name in ("test", *READING):
                 if getattr(self, name) != SETTINGS[name].default:

@@ -98,7 +98,7 @@ def prepare(config: RunConfig, watcher: Watcher | None = None) -> Job:
 
 
 def dealt_job(config: RunConfig) -> Job:
-    """A dataset by name, dealt to silos."""
+    """A dataset, dealt to silos."""
     data = _load(config.dataset, config.data_dir)
     x, y = subset(data, config)
     parts = [torch.from_numpy(part) for part in partition(y, config.silos, config.split, config.seed)]

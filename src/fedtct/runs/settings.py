@@ -53,7 +53,7 @@ of_data, of_training, of_method, of_draws, of_machine = (
 class Settings:
     """All of them, with what they are if nobody says."""
 
-    dataset: str = of_data("digits", "digits, fashion-mnist, cifar10 or cifar100", "NAME")
+    dataset: str = of_data("digits", "digits, fashion-mnist, cifar10, cifar100, module:function", "NAME")
     data_dir: str = of_machine("", "where datasets are [$FEDTCT_DATA]", "DIR", rare=True)
     limit: int = of_data(0, "train on so many samples only [0: all]", "N", rare=True)
     split: str = of_data("classes:2", "iid, classes:N or dirichlet:ALPHA", "SPLIT")
