@@ -311,6 +311,7 @@ BAD = {
     "run --data silos --target state --dataset digits": "data is given, and so dataset is 'silos'",
     "run --data silos --target state --silos 3": "data is given, and so silos is 2",
     "run --data silos --target state --limit 3": "limit is for datasets",
+    "run --data silos --target state --split-seed 3": "split_seed is for datasets",
     "run --data silos --target state --test none.csv": "there is no none.csv",
     "run --data silos --target state --model mine:nothing": "no mine:nothing to import",
     "run --data silos --target state --model none:build": "no none:build to import",

@@ -51,6 +51,7 @@ settings = {
     "stage2_lr": st.just("auto") | positive,
     "ridge": st.just("gcv") | positive,
     "seed": st.integers(0, 2**40),
+    "split_seed": st.just("seed") | st.integers(0, 2**40),
 }
 
 
@@ -171,6 +172,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"patience": 3}, "set holdout"),
     ({"holdout": 1}, "from 0 to below 1"),
     ({"seed": -1}, "seed must not be negative"),
+    ({"split_seed": -1}, "split_seed must not be negative"),
+    ({"split_seed": "first"}, "split_seed must be a whole number or 'seed', it is 'first'"),
+    ({"split_seed": 0.5}, "split_seed must be a whole number or a word, it is 0.5"),
     ({"limit": -1}, "limit must not be negative"),
     ({"target": "age"}, "target is for your own data"),
     ({"image_size": "8,8"}, "image_size is for your own data"),

@@ -112,10 +112,12 @@ class RunConfig(Settings):
                 if getattr(self, name) != SETTINGS[name].default:
                     raise FedtctError(f"{name} is for your own data: give that, with data, or leave {name} out")
         check_whole(1, silos=self.silos)
-        check_whole(0, limit=self.limit, patience=self.patience, seed=self.seed)
+        check_whole(0, limit=self.limit, patience=self.patience, seed=self.seed, split_seed=self.dealt_by)
         check_not_negative(epsilon=self.epsilon)
         if not 0 <= self.holdout < 1:
             raise FedtctError(f"holdout is a share of the samples, from 0 to below 1, not {self.holdout}")
+        if isinstance(self.split_seed, str) and self.split_seed != "seed":
+            raise FedtctError(f"split_seed must be a whole number or 'seed', it is '{self.split_seed}'")
         if isinstance(self.stage2_lr, str) and self.stage2_lr != "auto":
             raise FedtctError(f"stage2_lr must be a number or 'auto', it is '{self.stage2_lr}'")
         self._check_rounds()
@@ -132,8 +134,9 @@ class RunConfig(Settings):
             raise FedtctError("epsilon promises what fedtct's own methods send: leave it out with a method of yours")
 
     def _check_own(self) -> None:
-        if self.limit:
-            raise FedtctError("limit is for datasets that are dealt: your own data is used whole")
+        for name in ("limit", "split_seed"):
+            if getattr(self, name) != SETTINGS[name].default:
+                raise FedtctError(f"{name} is for datasets that are dealt: your silos' own data is used as it is")
         check_image_size(self.image_size)
 
     def _check_rounds(self) -> None:

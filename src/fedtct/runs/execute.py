@@ -101,7 +101,7 @@ def dealt_job(config: RunConfig) -> Job:
     """A dataset, dealt to silos."""
     data = _load(config.dataset, config.data_dir)
     x, y = subset(data, config)
-    parts = [torch.from_numpy(part) for part in partition(y, config.silos, config.split, config.seed)]
+    parts = [torch.from_numpy(part) for part in partition(y, config.silos, config.split, config.dealt_by)]
     if nobodys := data.num_classes - len(y[torch.cat(parts)].unique()):
         warnings.warn(
             f"{nobodys} of {data.num_classes} classes are in no silo, and cannot be learnt, but in the test set: "
@@ -168,13 +168,13 @@ def warn_of_memory(config: RunConfig, shape: tuple[int, ...], outputs: int, samp
 
 
 def subset(data: Dataset, config: RunConfig) -> tuple[Tensor, Tensor]:
-    """The training samples that are used: all, or as many as ``limit`` says, drawn by the seed."""
+    """The training samples that are used: all, or as many as ``limit`` says, drawn by the split's seed."""
     x, y = data.train
     if not config.limit:
         return x, y
     if config.limit > len(y):
         raise FedtctError(f"limit is {config.limit}, but {data.name} has only {len(y)} training samples")
-    chosen = torch.randperm(len(y), generator=generator(config.seed, "limit"))[: config.limit].sort().values
+    chosen = torch.randperm(len(y), generator=generator(config.dealt_by, "limit"))[: config.limit].sort().values
     return x[chosen], y[chosen]
 
 

@@ -57,6 +57,7 @@ class Settings:
     data_dir: str = of_machine("", "where datasets are [$FEDTCT_DATA]", "DIR", rare=True)
     limit: int = of_data(0, "train on so many samples only [0: all]", "N", rare=True)
     split: str = of_data("classes:2", "iid, classes:N or dirichlet:ALPHA", "SPLIT")
+    split_seed: int | str = of_data("seed", "seed of the split alone [that of --seed]", "N", rare=True)
     silos: int = of_data(10, "how many silos", "N")
     data: str = of_data("", "your own data: a file or folder for each silo", "DIR")
     target: str = of_data("", "of tables: the column that is to be learnt", "COLUMN")
@@ -126,6 +127,11 @@ class Settings:
     def _methods(self) -> list[str]:
         usual = self.method != "tct" or self.stage1 == SETTINGS["stage1"].default
         return [self.method] if usual else [self.method, self.stage1]
+
+    @property
+    def dealt_by(self) -> int:
+        """The seed that decides which samples are dealt, and to whom."""
+        return self.split_seed if isinstance(self.split_seed, int) else self.seed
 
     @property
     def releases(self) -> int:

@@ -48,6 +48,13 @@ def _number_or_word(value: Any) -> float | str:
         return _text(value)
 
 
+def _whole_or_word(value: Any) -> int | str:
+    try:
+        return _whole(value)
+    except ValueError:
+        return _text(value)
+
+
 def _name(value: Any) -> str:
     if not _text(value).strip():
         raise ValueError
@@ -69,6 +76,7 @@ KINDS: dict[Any, tuple[Callable[[Any], Any], str]] = {
     bool: (_truth, "true or false"),
     int: (_whole, "a whole number"),
     float: (_number, "a number"),
+    int | str: (_whole_or_word, "a whole number or a word"),
     float | str: (_number_or_word, "a number or a word"),
     tuple[int, ...]: (_several(_whole), "whole numbers"),
     tuple[str, ...]: (_several(_name), "names"),

@@ -7,11 +7,13 @@ from fedtct.runs.forms import SPLIT
 
 
 def section(task: Task) -> Section:
-    """One chart a seed: each deals anew."""
+    """One chart a seed, where each deals anew."""
     of_seed = {run.config.seed: found for _, run, found in task.findings(SPLIT)}
     if not of_seed:
         return _as_agreed(task)
-    if len({str(found) for found in of_seed.values()}) == 1:  # silos' own data is not dealt
+    if (
+        len({str(found) for found in of_seed.values()}) == 1
+    ):  # silos' own data is not dealt, nor is it with a split_seed
         of_seed = dict([*of_seed.items()][:1])
     charts = {f"seed {seed}": _chart(task, found) for seed, found in of_seed.items()}
     (chart, *more) = charts.values()

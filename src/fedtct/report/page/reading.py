@@ -22,6 +22,8 @@ def reading(task: Task, rating: Rating) -> str:
     places = {"test": "the test set", "holdout": "what silos hold out", "train": "the data that silos train on"}
     where = places.get(rated_on([row for run in runs for row in run.history]) or "", "nothing")
     over = ", mean ± standard deviation over seeds" if any(len(method.counted) > 1 for method in task.methods) else ""
+    split_seed = runs[0].config.split_seed  # the same in all runs of a task
+    over += f" of training, all on the deal of split_seed {split_seed}" if over and split_seed != "seed" else ""
     by_chance = "" if task.regression else _by_chance(rated, rating)
     parts = [f"{rating.name[0].upper()}{rating.name[1:]} is on {where}{by_chance}{over}. A silo’s is on {whose}."]
     parts += chosen_from(task, rating)
