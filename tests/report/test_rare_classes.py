@@ -37,6 +37,11 @@ def with_confusion(run: RunFolder, confusion: list[list[int]]) -> RunFolder:
         (ACCURACY, [0.98, 0.98, 0.98], "A, B and C all reach 98.0 %: by this, the federated methods here are equally"),
         (ACCURACY, [0.9803, 0.98, 0.9], "A and B both reach 98.0 %, the best of the federated methods here."),
         (ACCURACY, [0.98, 0.97, 0.97], "A reaches 98.0 %, the best of the federated methods here. It took "),
+        (
+            ACCURACY,
+            [0.98, 0.974, 0.9],
+            "A reaches 98.0 %, the best of the federated methods here; B is too close to tell",
+        ),
         (R2, [0.5, 0.5, 0.1], "A and B both reach an R² of 0.500, the best of the federated methods here."),
     ],
 )

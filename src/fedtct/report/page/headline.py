@@ -1,11 +1,13 @@
 """The answer in sentences: who is best, by how much, what it took, and whether accuracy says anything."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 from fedtct.report.page.blocks import Rating
 from fedtct.report.page.chosen import choice_in
 from fedtct.report.page.tasks import Method, Task, by_value, differences, listed
 from fedtct.runs.compare import Line
+from fedtct.runs.forms import CLASSES
 from fedtct.runs.summary import CommonClass
 
 CENTRALIZED = "centralized"  # the bound: data in one place
@@ -44,9 +46,23 @@ def _headline(results: Sequence[Result], bound: float | None, rating: Rating) ->
         text += f": by this, {here} are equally good" if len(tied) == len(rated) else f", the best of {here}"
         differing = differences([method for method, _ in rated])
         text += f", though they differ in {listed([*differing])}" if differing else ""
+        close = [method.label for method, line in rated[len(tied) :] if _close(line, rated[0])]
+        text += f"; {listed(close)} {'are' if len(close) > 1 else 'is'} too close to tell them apart" if close else ""
     if bound is not None:
         text += f"; that is {_apart(best.rating - bound, rating)} training on all data in one place"
     return f"{text}." if len(tied) > 1 else f"{text}. {_took(best, rating)}."
+
+
+def _close(line: Line, first: Result) -> bool:
+    """Whether a rating is no further below the first than seeds vary, or than so few samples may mislead."""
+    method, best = first
+    assert best.rating is not None
+    assert line.rating is not None
+    chance = [best.spread or 0.0, line.spread or 0.0]
+    samples = [sum(map(sum, found["confusion"])) for run in method.counted if (found := run.finding(CLASSES))]
+    if not best.regression and all(samples):
+        chance += [math.sqrt(max(0.0, best.rating * (1 - best.rating)) / count) for count in samples]
+    return best.rating - line.rating <= max(chance)
 
 
 def _apart(gap: float, rating: Rating) -> str:
