@@ -101,6 +101,8 @@ def read_run(
     settings.terms(config.silos)  # refuses what cannot be met
     if config.method == "centralized":
         raise FedtctError(f"{path}: centralized needs all data in one place: run it there, with fedtct run --data")
+    if config.per_round:
+        raise FedtctError(f"{path}: per_round is for simulations: across machines min_silos says how many must answer")
     if config.epsilon and not settings.num_classes:
         raise FedtctError(f"{path}: with epsilon silos do not tell their labels; set num_classes in [server]")
     for own in filter(is_function_name, (config.model, config.trained_by)):  # better an error here than once silos wait

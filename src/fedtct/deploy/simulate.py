@@ -50,6 +50,8 @@ def simulate(folder: RunFolder, look: Look | None = None) -> Fit:
         raise FedtctError("--engine flower needs Ray: pip install 'fedtct[flower-simulation]'")
     if folder.config.method == "centralized":
         raise FedtctError("centralized needs all data in one process: leave out --engine flower")
+    if folder.config.per_round:
+        raise FedtctError("per_round is for silos of this process: leave out --engine flower")
     return execute(folder, look, fit_by_flower)
 
 

@@ -83,6 +83,7 @@ class RunConfig(Settings):
         """The settings that this run takes no notice of, with what they are for."""
         stage2 = self.stage2 if self.method == "tct" else ""
         purposes = (
+            ("data in several places", self.method != "centralized", ("per_round",)),
             ("fedprox", self.trained_by == "fedprox", ("mu",)),
             ("feddyn", self.trained_by == "feddyn", ("alpha",)),
             ("fedadam", self.trained_by == "fedadam", ("server_lr",)),
@@ -112,7 +113,14 @@ class RunConfig(Settings):
                 if getattr(self, name) != SETTINGS[name].default:
                     raise FedtctError(f"{name} is for your own data: give that, with data, or leave {name} out")
         check_whole(1, silos=self.silos)
-        check_whole(0, limit=self.limit, patience=self.patience, seed=self.seed, split_seed=self.dealt_by)
+        check_whole(
+            0,
+            limit=self.limit,
+            per_round=self.per_round,
+            patience=self.patience,
+            seed=self.seed,
+            split_seed=self.dealt_by,
+        )
         check_not_negative(epsilon=self.epsilon)
         if not 0 <= self.holdout < 1:
             raise FedtctError(f"holdout is a share of the samples, from 0 to below 1, not {self.holdout}")

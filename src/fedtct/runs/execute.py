@@ -48,9 +48,16 @@ Look = Callable[[RunFolder, Job, Fit], None]  # at a run that is over, before it
 def fit_here(folder: RunFolder, job: Job) -> Fit:
     """Fit with silos that live in this process."""
     config = folder.config
-    federation = LocalFederation(job.silos, config.device, precision=config.precision)
+    federation = simulated(config, job)
     federation.on_reply = folder.watcher.reply
     return config.build(job.data.num_classes or None).fit(federation, test=job.data.test, journal=folder)
+
+
+def simulated(config: RunConfig, job: Job) -> LocalFederation:
+    """The job's silos, in this process."""
+    several = config.method != "centralized"
+    per_round = config.per_round if several and config.per_round else None
+    return LocalFederation(job.silos, config.device, precision=config.precision, per_round=per_round)
 
 
 def execute(folder: RunFolder, look: Look | None = None, fit: Callable[[RunFolder, Job], Fit] = fit_here) -> Fit:
@@ -76,7 +83,7 @@ def own_files(config: RunConfig) -> dict[str, Path]:
 def rehearse(config: RunConfig) -> Job:
     """Refuse, without writing anything, what ``execute`` would refuse before its first round."""
     job = prepare(config)
-    federation = LocalFederation(job.silos, config.device, precision=config.precision)
+    federation = simulated(config, job)
     with quantities(config.task == "regression"):
         config.build(job.data.num_classes or None).open(federation, config.network(), job.data.test, None)
     return job

@@ -72,6 +72,7 @@ class Settings:
     method: str = of_method("tct", "tct, fedavg, ... (see above)", "NAME")
     model: str = of_training("mlp", "linear, mlp, simple-cnn, resnet18-bn or -gn, module:function", "NAME")
     rounds: tuple[int, ...] = of_method((100, 100), "rounds [200]; for tct of stage 1 and 2 [100,100]", "N[,N]")
+    per_round: int = of_method(0, "silos that train in a round of stage 1, drawn anew [0: all]", "N", rare=True)
     local_epochs: int = of_method(5, "epochs a silo trains in a round", "N")
     batch_size: int = of_training(64, "samples in a step", "N")
     lr: float = of_training(0.1, "learning rate; of several one is chosen", "LR[,LR]")

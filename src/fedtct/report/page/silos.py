@@ -223,14 +223,17 @@ def _away(task: Task) -> str:
     runs = [(method, run) for method in task.methods for run in method.runs]
     told = []
     for method, run in runs:
-        answered = [row.silos for row in run.history if row.silo_bytes_down]
+        if drawn := run.config.per_round:  # those that were not drawn were not away
+            told.append(f"In each round of training {drawn} of the silos take part, drawn anew.")
+        asked_all = [row for row in run.history if not (drawn and row.stage == "stage1")]
+        answered = [row.silos for row in asked_all if row.silo_bytes_down]
         names = dict.fromkeys([*(run.agreement() or {}).get("silos", ()), *(name for row in answered for name in row)])
         missed = {name: sum(name not in row for row in answered) for name in names}
         away = [f"{name} for {rounds}" for name, rounds in missed.items() if rounds]
         if answered and away:
             which = "" if len(runs) == 1 else f" ({method.label}, seed {run.config.seed})"
             told.append(f"Not every silo answered in all of the {len(answered)} rounds{which}. Away: {listing(away)}.")
-    return " ".join(told)
+    return " ".join(dict.fromkeys(told))
 
 
 def _ratings(row: Row) -> dict[str, float | None]:
