@@ -15,7 +15,8 @@ from fedtct.runs.config import RunConfig
 from fedtct.runs.settings import read_toml
 from fedtct.tangent import gradients
 
-SMALL = ["--limit", "150", "--silos", "3", "--split", "iid", "--local-epochs", "1", "--p", "200", "--steps", "10"]
+FEW = ["--limit", "150", "--silos", "3", "--local-epochs", "1", "--p", "200", "--steps", "10"]
+SMALL = [*FEW, "--split", "iid"]
 
 
 class Terminal:
@@ -157,7 +158,7 @@ def test_several_learning_rates_are_chosen_from(fedtct: Terminal) -> None:
 
 
 def test_a_comparison_ends_with_a_table(fedtct: Terminal) -> None:
-    options = [*SMALL, "--split", "iid,classes:2", "--methods", "fedavg", "--seeds", "2", "--rounds", "2"]
+    options = [*FEW, "--split", "iid,classes:2", "--methods", "fedavg", "--seeds", "2", "--rounds", "2"]
     assert fedtct("compare", *options, "--out", "c") == 0
     lines = [line.split() for line in fedtct.out.splitlines() if "%" in line]
     assert [line[:2] for line in lines] == [["iid", "fedavg"], ["classes:2", "fedavg"]]
@@ -174,7 +175,7 @@ def test_a_comparison_ends_with_a_table(fedtct: Terminal) -> None:
 
 
 def test_a_comparison_shows_what_to_choose_by(fedtct: Terminal) -> None:
-    options = [*SMALL, "--split", "iid", "--methods", "fedavg,scaffold", "--seeds", "2", "--rounds", "2"]
+    options = [*SMALL, "--methods", "fedavg,scaffold", "--seeds", "2", "--rounds", "2"]
     assert fedtct("compare", *options, "--holdout", "0.2", "--out", "c") == 0
     assert "held-out" in fedtct.out
     found = json.loads((fedtct.folder / "c" / "summary.json").read_text())
@@ -185,7 +186,7 @@ def test_a_comparison_shows_what_to_choose_by(fedtct: Terminal) -> None:
 
 
 def test_a_comparison_chooses_a_learning_rate_for_each_method_and_seed(fedtct: Terminal) -> None:
-    options = [*SMALL, "--split", "iid", "--methods", "fedavg,scaffold", "--seeds", "2", "--rounds", "2"]
+    options = [*SMALL, "--methods", "fedavg,scaffold", "--seeds", "2", "--rounds", "2"]
     assert fedtct("compare", *options, "--lr", "0.1,1e-9", "--holdout", "0.2", "--out", "c") == 0
     title, *lines = [line for line in fedtct.out.splitlines() if "%" in line or "chosen lr" in line]
     assert "chosen lr" in title
