@@ -85,6 +85,27 @@ def test_it_is_compared_reported_on_and_looked_at_where_it_cannot_be_imported(fo
     assert main(["report", "both", "--out", "again.html"]) == 0
 
 
+def test_runs_of_an_edited_method_differ_in_their_records(folder, monkeypatch, capsys):
+    def code(path):
+        return [sitting["own_code"]["mine_alone"] for sitting in json.loads((path / "environment.json").read_text())]
+
+    words = ["run", "--method", "mine_alone:Same", *FEW.split(), "--json", "--out"]
+    assert main([*words, "a"]) == main([*words, "b"]) == 0
+    (folder / "mine_alone.py").write_text(MODULE + "\n\n# edited\n")
+    monkeypatch.delitem(sys.modules, "mine_alone")
+    assert main([*words, "c"]) == 0
+    assert code(folder / "a") == code(folder / "b") != code(folder / "c")
+    (folder / "a" / "model" / "model.safetensors").unlink()  # as if it had been stopped before
+    for file in (folder / "a" / "checkpoints").iterdir():
+        file.unlink()
+    capsys.readouterr()
+    assert main(["run", "--resume", "a", "--json"]) == 0
+    assert "mine_alone: edited since the run was begun" in capsys.readouterr().err
+    assert code(folder / "a") == code(folder / "b") + code(folder / "c")
+    assert main(["run", "--method", "fedavg", *FEW.split(), "--json", "--out", "d"]) == 0
+    assert "own_code" not in (folder / "d" / "environment.json").read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

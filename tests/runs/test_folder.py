@@ -5,6 +5,7 @@ import json
 import math
 import shlex
 import shutil
+import subprocess
 import warnings
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from fedtct.history import Checkpoint, Row
 from fedtct.runs import execute as execute_module
 from fedtct.runs.checkpoint import flatten, read_checkpoint, rows_at, unflatten, write_checkpoint
 from fedtct.runs.config import RunConfig
-from fedtct.runs.environment import environment, git_commit
+from fedtct.runs.environment import _git, environment, git_commit, git_dirty
 from fedtct.runs.execute import execute, prepare
 from fedtct.runs.folder import CONFIG, RunFolder, from_line, to_line
 from fedtct.runs.places import free_folder, resuming
@@ -344,6 +345,29 @@ def test_commands_of_fedtct_alone_are_kept(program: str, own: bool, monkeypatch:
 def test_a_file_git_does_not_know_has_no_commit(tmp_path: Path) -> None:
     (tmp_path / "file.py").touch()
     assert git_commit(tmp_path / "file.py") is None
+    assert git_dirty(tmp_path / "file.py") is None
+
+
+def test_edits_since_the_commit_count_in_the_package_alone(tmp_path: Path) -> None:
+    name = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for folder in ("package", "other"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "file.py").touch()
+    for words in (["init", "-q"], ["add", "."], [*name, "commit", "-qm", "all"]):
+        subprocess.run(["git", "-C", tmp_path, *words], check=True)
+
+    def dirty() -> bool | None:
+        _git.cache_clear()
+        return git_dirty(tmp_path / "package" / "file.py")
+
+    assert dirty() is False
+    (tmp_path / "other" / "file.py").write_text("1")
+    assert dirty() is False
+    (tmp_path / "package" / "new.py").touch()
+    assert dirty() is True
+    (tmp_path / "package" / "new.py").unlink()
+    (tmp_path / "package" / "file.py").write_text("1")
+    assert dirty() is True
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(tmp_path, monkeypatch):

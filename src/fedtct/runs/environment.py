@@ -5,7 +5,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ import torch
 
 import fedtct
 from fedtct.federation import pick_device
+from fedtct.files import fingerprint
+from fedtct.importing import is_function_name
 
 
 def environment(device: str) -> dict[str, Any]:
@@ -24,6 +26,7 @@ def environment(device: str) -> dict[str, Any]:
         "command": command_line(sys.argv),
         "fedtct": fedtct.__version__,
         "git_commit": git_commit(Path(fedtct.__file__)),
+        "git_dirty": git_dirty(Path(fedtct.__file__)),
         "python": platform.python_version(),
         "torch": torch.__version__,
         "platform": platform.platform(),
@@ -39,9 +42,27 @@ def command_line(words: Sequence[str]) -> str | None:
     return shlex.join(words) if own else None
 
 
-@cache
+def own_code(names: Iterable[str]) -> dict[str, str]:
+    """A fingerprint of each module of the user's own that was imported for a function among these names."""
+    modules = {name.partition(":")[0] for name in names if is_function_name(name)}
+    files = {name: getattr(sys.modules.get(name), "__file__", None) for name in sorted(modules)}
+    return {name: fingerprint(Path(file)) for name, file in files.items() if file}
+
+
 def git_commit(file: Path) -> str | None:
     """The commit that a source file is checked out from; none if git does not know the file."""
+    return _git(file, "rev-parse", "HEAD")
+
+
+def git_dirty(file: Path) -> bool | None:
+    """Whether in the folder of a source file anything was edited or added since the commit; none if git knows none."""
+    changes = _git(file, "--no-optional-locks", "status", "--porcelain", "--", ".")
+    return None if changes is None else bool(changes)
+
+
+@cache
+def _git(file: Path, *words: str) -> str | None:
+    """What git says about the repository of a source file; none if it does not know the file."""
 
     def git(*words: str) -> str:
         command = ["git", "-C", str(file.parent), *words]
@@ -49,6 +70,6 @@ def git_commit(file: Path) -> str | None:
 
     try:
         git("ls-files", "--error-unmatch", file.name)  # an installed copy may lie inside somebody else's repository
-        return git("rev-parse", "HEAD")
+        return git(*words)
     except (OSError, subprocess.SubprocessError):
         return None

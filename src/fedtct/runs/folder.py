@@ -22,7 +22,7 @@ from fedtct.history import Checkpoint, Finding, History, Journal, Row, as_plain
 from fedtct.models import Model
 from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
 from fedtct.runs.config import RunConfig
-from fedtct.runs.environment import environment
+from fedtct.runs.environment import environment, own_code
 from fedtct.runs.forms import DIVERGED, STAGE2, read_finding
 from fedtct.runs.lock import hold, release
 from fedtct.runs.places import free_folder, resuming
@@ -117,6 +117,7 @@ class RunFolder(Journal):
             (self.path / CHECKPOINTS).mkdir(exist_ok=True)
             this = environment(self.config.device) | {"engine": self.engine}
             this |= {"files": self.files} if self.files else {}
+            this |= {"own_code": code} if (code := self._own_code()) else {}
             write_json(self.path / ENVIRONMENT, [*self.sittings(), this])
             self._finding(DIVERGED).unlink(missing_ok=True)  # it is tried again
             self._opened = True
@@ -246,13 +247,27 @@ class RunFolder(Journal):
     def mark_files(self, paths: Mapping[str, Path]) -> None:
         """Take the fingerprints of people's own files, and say so if the run was begun with others."""
         self.files = {name: fingerprint(path) for name, path in paths.items()}
-        before: dict[str, str] = next((sitting["files"] for sitting in self.sittings() if "files" in sitting), {})
+        before = self._marks("files")
         begun, here = (sorted({*files} - {TEST}) for files in (before, paths))
         if begun and begun != here:
             raise FedtctError(f"the run was begun with silos {listing(begun)}, here are {listing(here)}")
         if changed := [name for name, mark in self.files.items() if before.get(name, mark) != mark]:
             told = f"the files of {listing(changed)} are not those that the run was begun with"
             warnings.warn(f"{told}: it goes on with other data", stacklevel=2)
+
+    def _own_code(self) -> dict[str, str]:
+        """The fingerprints of the user's own modules; if they are not those the run was begun with, it is said."""
+        config, before = self.config, self._marks("own_code")
+        code = own_code((config.dataset, config.trained_by, config.model))
+        if changed := [name for name, mark in code.items() if before.get(name, mark) != mark]:
+            told = f"{listing(changed)}: edited since the run was begun, which goes on with what is there now"
+            warnings.warn(told, stacklevel=2)
+        return code
+
+    def _marks(self, kind: str) -> dict[str, str]:
+        """The fingerprints of this kind that the run was begun with."""
+        found: dict[str, str] = next((sitting[kind] for sitting in self.sittings() if kind in sitting), {})
+        return found
 
     def _check_engine(self) -> None:
         """Refuse a run whose silos keep their memory where this engine does not look for it."""
