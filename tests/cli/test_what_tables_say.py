@@ -9,6 +9,8 @@ import pandas as pd
 import pytest
 
 from fedtct.cli import main
+from fedtct.runs.caveats import caveats
+from fedtct.runs.folder import RunFolder
 
 QUICK = ["--rounds", "2", "--local-epochs", "1", "--d", "20"]
 
@@ -86,6 +88,12 @@ def test_a_worst_silo_that_few_samples_make_so_is_told(parts: Path, capsys: pyte
     (few,) = notes("hours", "state", "0.1")
     assert re.fullmatch("worst silo (north|south): rated on 20 held-out samples", few)
     assert not notes("state", "hours", "0.25")
+    runs = [
+        RunFolder.read(folder) for made in ("state0.1", "hours0.1") for folder in sorted(Path(made).glob("*-seed0"))
+    ]
+    assert len(set(caveats(runs[:1]) + caveats(runs[1:]))) == 2
+    (told,) = caveats(runs)  # once for all that are compared
+    assert told.startswith("worst silo")
 
 
 def test_where_one_class_is_rare_it_says_what_to_look_at(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,7 @@ FEW = 50  # held-out samples: with fewer, each is worth more than 2 points of a 
 
 def caveats(runs: Sequence[RunFolder]) -> list[str]:
     """Sentences to read beside the ratings of runs, without their full stops; most runs need none."""
-    of_each = [tell(run) for tell in (_rough, _chosen_by_the_same) for run in runs]
-    found = [_not_rated(runs), _no_r2(runs), *of_each]
+    found = [_not_rated(runs), _no_r2(runs), _rough(runs), *map(_chosen_by_the_same, runs)]
     return [text for text in dict.fromkeys(found) if text]
 
 
@@ -67,17 +66,33 @@ def _chosen_by_the_same(run: RunFolder) -> str:
     return f"the same held-out samples have chosen {run.path.name}, of {len(choice.ratings)} candidates, and rate it"
 
 
-def _rough(run: RunFolder) -> str:
-    """A sentence about a worst silo that may be it by chance."""
+def _rough(runs: Sequence[RunFolder]) -> str:
+    """A sentence about worst silos that may be it by chance."""
+    found = list(dict.fromkeys(few for run in runs if (few := _worst_by_few(run))))
+    if not found:
+        return ""
+    counts = sorted({count for _, count in found})
+    worth = [100 / count for count in reversed(counts)]
+    points = "" if Summary.of(runs[0]).regression else f", each worth {_range(worth)} points"
+    if len(found) > 1:
+        return f"worst silos: rated on {_range(counts)} held-out samples{points}"
+    ((name, count),) = found
+    return f"worst silo {name}: rated on " + (
+        "a single held-out sample" if count == 1 else f"{count} held-out samples{points}"
+    )
+
+
+def _worst_by_few(run: RunFolder) -> tuple[str, int] | None:
+    """The worst silo, and by how few samples it is that; none if they are enough."""
     ratings, held_out = SiloRatings.of(run), _held_out(run)
-    last = final_row(run.history, run.config)
     if ratings.on != "holdout" or len(held_out) != len(ratings.values) or ratings.worst is None or _diverged(run):
-        return ""
+        return None
     rated = zip(held_out.items(), ratings.values, strict=True)
-    name, count = max((own for own, value in rated if value == ratings.worst), key=itemgetter(1), default=("", FEW))
-    if not 0 < count < FEW:
-        return ""
-    if count == 1:
-        return f"worst silo {name}: rated on a single held-out sample"
-    worth = "" if last.regression else f", each worth {100 / count:.3g} points"
-    return f"worst silo {name}: rated on {count} held-out samples{worth}"
+    worst = max((own for own, value in rated if value == ratings.worst), key=itemgetter(1), default=("", FEW))
+    return worst if 0 < worst[1] < FEW else None
+
+
+def _range(values: Sequence[float]) -> str:
+    """The least and the largest of sorted numbers."""
+    least, most = f"{values[0]:.3g}", f"{values[-1]:.3g}"
+    return least if least == most else f"{least} to {most}"
