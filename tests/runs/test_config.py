@@ -192,8 +192,8 @@ READ_BY: dict[str, dict[str, Any]] = {name: {"stage2": "ridge"} for name in ("d"
 READ_BY |= {name: {"stage2": "ridge", "epsilon": 1} for name in ("epsilon", "delta", "clip")}
 READ_BY |= {"mu": {"method": "fedprox"}, "alpha": {"method": "feddyn"}, "server_lr": {"method": "fedadam"}}
 READ_BY |= {"rounds": {"method": "fedavg"}, "patience": {"holdout": 0.1}}
-WHOLE = [name for name, spec in SETTINGS.items() if spec.type in ("int", "tuple[int, ...]") and name != "image_size"]
-REAL = [name for name, spec in SETTINGS.items() if spec.type in ("float", "float | str")]
+WHOLE = [name for name, spec in SETTINGS.items() if spec.type in (int, tuple[int, ...]) and name != "image_size"]
+REAL = [name for name, spec in SETTINGS.items() if spec.type in (float, float | str)]
 
 
 @pytest.mark.parametrize("name", [*WHOLE, *REAL])
