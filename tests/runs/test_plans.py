@@ -17,7 +17,7 @@ from fedtct.runs.compare import comparison, share_rounds, table, write_compariso
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.plan import Plan
-from fedtct.runs.summary import Summary, judgement
+from fedtct.runs.summary import Summary, in_megabytes, judgement
 from fedtct.runs.watcher import Watcher
 
 SMALL: dict[str, Any] = {"limit": 150, "silos": 3, "local_epochs": 1, "p": 200, "steps": 10}
@@ -276,3 +276,10 @@ def test_what_is_over_is_shown_where_its_data_is_gone(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "c" / "fedavg-own-seed1")  # but what is left to run is refused before anything is run
     with pytest.raises(FedtctError, match="there is no folder"):
         Plan.read(tmp_path / "c").execute(tmp_path / "c", resume=True)
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [(0, "0.0"), (4_321, "0.0043"), (61_000, "0.061"), (960_000, "1.0"), (1_234_567_890, "1,234.6")]
+)
+def test_few_bytes_are_not_told_as_none(count: int, told: str) -> None:
+    assert in_megabytes(count) == told

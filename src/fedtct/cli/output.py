@@ -51,12 +51,11 @@ def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
     from fedtct.history import rated_on
     from fedtct.runs.caveats import caveats
     from fedtct.runs.folder import RunFolder
-    from fedtct.runs.summary import CommonClass, kept_round
+    from fedtct.runs.summary import CommonClass, in_megabytes, kept_round
 
     if as_json:
         print_json(summary.as_dict())
         return
-    megabytes = (summary.bytes_up + summary.bytes_down) / 1e6
     rated = TITLES | {"worst_silo": _worst_silo(summary)}
     rated = {of: title for of, title in rated.items() if of == "train" or summary.rating(of) is not None}
     unit, show = _measure(summary.regression)
@@ -70,7 +69,7 @@ def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
         *(show(summary.rating(of)) for of in rated),
         *errors.values(),
         summary.rounds,
-        f"{megabytes:,.1f}",
+        in_megabytes(summary.bytes_up + summary.bytes_down),
         f"{summary.seconds:,.1f}",
     )
     private = "" if summary.epsilon is None else f"differential privacy of every sample: ε = {summary.epsilon:.3g}\n"
@@ -103,6 +102,8 @@ def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) 
     if as_json:
         print_json({"folder": str(folder), "table": [line.as_dict() for line in lines]})
         return
+    from fedtct.runs.summary import in_megabytes
+
     unit, show = _measure(lines[0].regression)
     title = TITLES[lines[0].rated_on] + unit
     title += ", mean ± std" if any(line.seeds > 1 for line in lines) else ""
@@ -126,7 +127,7 @@ def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) 
             show(line.worst_silo),
             *(_error(line.rmse) for _ in error),
             line.rounds,
-            f"{line.megabytes:,.1f}",
+            in_megabytes(1e6 * line.megabytes),
             f"{line.seconds:,.1f}",
         )
     little = _little_said({(line.split, line.method): line.common for line in lines})

@@ -25,6 +25,12 @@ JUDGED_ROUNDS = 5  # the last before a choice, whose mean decides: a single roun
 COMMON = 0.8  # of what models are rated on: with a class that has so much, accuracy says little
 
 
+def in_megabytes(count: float) -> str:
+    """Bytes as megabytes, with a digit behind the point; of few enough of them that one would be zero, two digits."""
+    megabytes = count / 1e6
+    return f"{megabytes:,.1f}" if megabytes >= 0.95 or not megabytes else f"{megabytes:.2g}"
+
+
 @dataclass(frozen=True)
 class Summary(Rated):
     """The model a run ended with, and what it took. Bytes are a silo's, in all rounds."""

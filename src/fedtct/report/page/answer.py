@@ -8,7 +8,7 @@ from fedtct.report.page.headline import CENTRALIZED, Result, introduction
 from fedtct.report.page.reading import not_comparable, reading
 from fedtct.report.page.tasks import Method, Task
 from fedtct.runs.compare import Line
-from fedtct.runs.summary import CommonClass
+from fedtct.runs.summary import CommonClass, in_megabytes
 
 COLUMNS = ("method", "seeds", "{rating}", "{beside}", "to centralized", "worst silo", "rounds", "MB a silo", "seconds")
 
@@ -49,7 +49,7 @@ def _place(result: Result) -> tuple[bool, bool, float]:
 
 
 def _cells(method: Method, line: Line, bound: float | None, rating: Rating) -> list[str]:
-    spent = [line.rounds, f"{line.megabytes:,.1f}", f"{line.seconds:,.1f}"]
+    spent = [line.rounds, in_megabytes(1e6 * line.megabytes), f"{line.seconds:,.1f}"]
     if not method.over:  # the model that there is so far, at worst the zeros that stage 2 begins with, is no result
         return ["not finished", "–", "–", *spent]
     spread = f" ± {rating.plain(line.spread)}" if line.spread is not None else ""

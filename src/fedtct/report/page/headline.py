@@ -8,7 +8,7 @@ from fedtct.report.page.chosen import choice_in
 from fedtct.report.page.tasks import Method, Task, by_value, differences, listed
 from fedtct.runs.compare import Line
 from fedtct.runs.forms import CLASSES
-from fedtct.runs.summary import CommonClass
+from fedtct.runs.summary import CommonClass, in_megabytes
 
 CENTRALIZED = "centralized"  # the bound: data in one place
 Result = tuple[Method, Line]
@@ -95,7 +95,7 @@ def _not_shown(results: Sequence[Result], common: Mapping[str, CommonClass]) -> 
 
 
 def _took(best: Line, rating: Rating) -> str:
-    text = f"It took {best.rounds} rounds and {best.megabytes:,.1f} MB for each silo"
+    text = f"It took {best.rounds} rounds and {in_megabytes(1e6 * best.megabytes)} MB for each silo"
     if best.worst_silo is None:
         return text
     return f"{text}; its {rating.name} on the worst silo’s data is {rating.text(best.worst_silo)}"
