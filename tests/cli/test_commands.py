@@ -74,7 +74,7 @@ def test_json_is_one_object_and_nothing_else(fedtct: Terminal) -> None:
 def test_an_option_that_nothing_reads_is_not_ignored_silently(fedtct: Terminal) -> None:
     few = ["--limit", "60", "--silos", "2", "--split", "iid", "--rounds", "1", "--json"]
     assert fedtct("run", *few, "--method", "fedavg", "--mu", "3") == 0
-    assert fedtct.err == "fedtct: warning: --mu is for method fedprox: nothing here reads it\n"
+    assert fedtct.err == "fedtct: warning: --mu is for fedprox: nothing here reads it\n"
     assert fedtct("compare", *few, "--methods", "fedavg,fedprox", "--mu", "3") == 0
     assert fedtct.err == ""
 
