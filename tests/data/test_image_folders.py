@@ -139,7 +139,7 @@ def drawing(mode):
 @pytest.mark.parametrize("mode", ["LA", "RGBA"])
 def test_what_is_transparent_is_seen_on_white(mode, tmp_path):
     drawing(mode).save(tmp_path / "x.png")
-    seen = np.broadcast_to(np.array([255, 0, 127, 255], np.uint8), (1, 3, 4, 4))
+    seen = np.broadcast_to(np.array([255, 0, 127, 255], np.uint8), (1, len(mode) - 1, 4, 4))
     assert np.array_equal(read_inputs(tmp_path / "x.png"), seen)
 
 
@@ -148,7 +148,7 @@ def test_a_colour_that_is_transparent_is_seen_on_white(tmp_path):
     black.save(tmp_path / "grey.png", transparency=0)
     assert read_inputs(tmp_path / "grey.png").tolist() == [[[[255, 9], [9, 255]]]]
     black.convert("P").save(tmp_path / "palette.png", transparency=0)
-    assert read_inputs(tmp_path / "palette.png")[0, 2].tolist() == [[255, 9], [9, 255]]
+    assert read_inputs(tmp_path / "palette.png").tolist() == [[[[255, 9], [9, 255]]]]
 
 
 @pytest.mark.parametrize("opaque", [255, 0])
@@ -173,3 +173,18 @@ def test_a_photograph_with_a_smaller_one_behind_it_is_one_image(tmp_path):
     photograph, preview = (Image.new("RGB", (side, side)) for side in (8, 4))
     photograph.save(tmp_path / "x.jpg", "MPO", save_all=True, append_images=[preview])
     assert read_inputs(tmp_path).shape == (1, 3, 8, 8)
+
+
+def test_grey_images_are_grey_however_they_were_saved(tmp_path):
+    grey = Image.fromarray(np.arange(0, 256, 16, dtype=np.uint8).reshape(4, 4))
+    (tmp_path / "a").mkdir()
+    for name, picture in {"l": grey, "p": grey.convert("P"), "la": grey.convert("LA")}.items():
+        picture.save(tmp_path / "a" / f"{name}.png")
+    x, _ = read_samples(tmp_path)
+    assert x.shape == (3, 1, 4, 4)
+    assert (x == x[0]).all()
+    coloured = grey.convert("P")
+    coloured.putpalette([value for level in range(256) for value in (level, 0, 0)])
+    coloured.save(tmp_path / "a" / "q.png")
+    with pytest.raises(FedtctError, match="image_size"):
+        read_samples(tmp_path)

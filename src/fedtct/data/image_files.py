@@ -131,12 +131,20 @@ def _read_image(file: Path, size: Sequence[int]) -> Any:
         return np.atleast_3d(np.asarray(picture)).transpose(2, 0, 1)
 
 
+def _is_grey(image: Image) -> bool:
+    """Whether it was saved as one: without colours, or with a palette that has none."""
+    if image.mode != "P":
+        return image.mode in ("1", "L", "LA")
+    colours = np.reshape(image.getpalette() or [], (-1, 3))
+    return bool((colours == colours[:, :1]).all())
+
+
 def _as_seen(image: Image) -> Image:
     """An image as a viewer shows it, grey or in colour: upright, and on white where it is transparent."""
     from PIL import ImageOps
     from PIL.Image import alpha_composite, new
 
-    kind = "L" if image.mode in ("1", "L") else "RGB"
+    kind = "L" if _is_grey(image) else "RGB"
     image = ImageOps.exif_transpose(image)  # a camera that was turned writes so beside the pixels
     if image.mode[-1] == "A" or "transparency" in image.info:
         image = image.convert("RGBA")

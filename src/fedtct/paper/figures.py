@@ -107,7 +107,7 @@ def _figure4() -> Figure:
 
 def _after(share: float) -> str:
     """TCT by the paper's T1."""
-    return f"TCT after {round(100 * share)} % of stage 1"
+    return f"TCT from {round(100 * share)} % of stage 1"
 
 
 def _figure5() -> Figure:

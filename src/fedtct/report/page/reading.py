@@ -13,6 +13,8 @@ from fedtct.runs.forms import CLASSES
 from fedtct.runs.settings import ELSEWHERE
 from fedtct.runs.summary import SILO_SAMPLES, SiloRatings, Summary, final_row, silos_told
 
+UNCOVERED = "What this page says of single silos and classes is known in simulations alone, and ε does not cover it."
+
 
 def reading(task: Task, rating: Rating) -> str:
     """How to read the table, and what it does not tell."""
@@ -20,12 +22,17 @@ def reading(task: Task, rating: Rating) -> str:
     rated = [run for method in task.methods if method.over for run in method.counted] or runs
     whose = " or ".join(dict.fromkeys(SILO_SAMPLES[SiloRatings.of(run).on] for run in rated))
     places = {"test": "the test set", "holdout": "what silos hold out", "train": "the data that silos train on"}
-    where = places.get(rated_on([row for run in runs for row in run.history]) or "", "nothing")
+    on = rated_on([row for run in runs for row in run.history])
     over = ", mean ± standard deviation over seeds" if any(len(method.counted) > 1 for method in task.methods) else ""
     split_seed = runs[0].config.split_seed  # the same in all runs of a task
     over += f" of training, all on the deal of split_seed {split_seed}" if over and split_seed != "seed" else ""
     by_chance = "" if task.regression else _by_chance(rated, rating)
-    parts = [f"{rating.name[0].upper()}{rating.name[1:]} is on {where}{by_chance}{over}. A silo’s is on {whose}."]
+    name = f"{rating.name[0].upper()}{rating.name[1:]}"
+    parts = [f"{name} is on {places[on]}{by_chance}{over}. A silo’s is on {whose}."] if on else []
+    if not on:
+        private = any(run.config.epsilon for run in runs)
+        parts = [f"{name} is not known{': private silos rate no models' if private else ' yet'}."]
+        parts += [UNCOVERED] if private else []
     parts += chosen_from(task, rating)
     parts += [told] if (told := task.caveats) else []
     if any(run.config.patience for run in runs):
@@ -55,7 +62,9 @@ def _by_chance(runs: Sequence[RunFolder], rating: Rating) -> str:
         found = run.finding(CLASSES)
         table = found["confusion"] if found else []
         if samples := sum(map(sum, table)):
-            share = sum(row[label] for label, row in enumerate(table)) / samples
+            share = (1 + sum(row[label] for label, row in enumerate(table))) / (
+                samples + 2
+            )  # all right is not surely so
             errors.append((samples, math.sqrt(share * (1 - share) / samples)))
     if not errors:
         return ""
