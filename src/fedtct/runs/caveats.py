@@ -15,8 +15,23 @@ FEW = 50  # held-out samples: with fewer, each is worth more than 2 points of a 
 
 def caveats(runs: Sequence[RunFolder]) -> list[str]:
     """Sentences to read beside the ratings of runs, without their full stops; most runs need none."""
-    found = [_not_rated(runs), _no_r2(runs), _rough(runs), *map(_chosen_by_the_same, runs)]
+    found = [*map(absent, runs), _not_rated(runs), _no_r2(runs), _rough(runs), *map(_chosen_by_the_same, runs)]
     return [text for text in dict.fromkeys(found) if text]
+
+
+def absent(run: RunFolder) -> str:
+    """Who is not in the model: silos that took no part, or none in the stage that it came of."""
+    agreed, rows = run.agreement(), [row for row in run.history if row.silos]
+    if not run.finished or not agreed or not rows or run.config.per_round:
+        return ""
+    stage = rows[-1].stage
+    there = {name for row in rows if row.stage == stage for name in row.silos}
+    gone = [name for name in agreed["silos"] if name not in there]
+    never = run.config.silos - len(agreed["silos"])
+    part = "no part in stage 2, which made the model" if stage == "stage2" else "no part in training"
+    told = [f"{listing(gone)} took {part}"] if gone else []
+    told += [f"{never} of {run.config.silos} silos took no part"] if never > 0 else []
+    return "; ".join(told)
 
 
 def hold_nothing_out(run: RunFolder) -> list[str]:

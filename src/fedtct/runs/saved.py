@@ -14,7 +14,7 @@ from fedtct.data.texts import composed
 from fedtct.errors import FedtctError, listing
 from fedtct.history import RATED_ON
 from fedtct.importing import import_function, is_function_name
-from fedtct.runs.caveats import caveats
+from fedtct.runs.caveats import absent, caveats
 from fedtct.runs.choose import chosen
 from fedtct.runs.folder import CONFIG, MODEL, RunFolder
 from fedtct.runs.forms import SPLIT
@@ -178,5 +178,5 @@ def _silo_table(run: RunFolder, metric: str, show: str) -> list[str]:
     told = ["–" if value is None else show.format(value) for value in silos.values]
     lines = ["", f"| silo | {metric} on {SILO_SAMPLES[silos.on]} |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in zip(names, told, strict=True)]
-    notes = caveats([run]) if silos.on == "holdout" else []
+    notes = caveats([run]) if silos.on == "holdout" else [*filter(None, [absent(run)])]
     return lines + [line for note in notes for line in ("", f"Note: {note}.")]
