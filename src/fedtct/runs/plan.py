@@ -19,9 +19,8 @@ PLAN = "plan.json"
 COMMANDS = {"compare": "fedtct compare", "choose": "fedtct run"}  # by purpose
 
 Watch = Callable[[str, RunConfig], Watcher]  # who looks on, for each run by its name
-Settle = Callable[
-    [str, Mapping[str, RunFolder]], None
-]  # who chooses, in a folder of the plan's, between the runs there
+# Who chooses, in a folder of the plan's, between the runs there.
+Settle = Callable[[str, Mapping[str, RunFolder]], None]
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,14 @@ def _close(line: Line, first: Result) -> bool:
     chance = [best.spread or 0.0, line.spread or 0.0]
     samples = [sum(map(sum, found["confusion"])) for run in method.counted if (found := run.finding(CLASSES))]
     if not best.regression and all(samples):
-        chance += [math.sqrt(max(0.0, best.rating * (1 - best.rating)) / count) for count in samples]
+        chance += [standard_error(best.rating * count, count) for count in samples]
     return best.rating - line.rating <= max(chance)
+
+
+def standard_error(right: float, samples: int) -> float:
+    """Of an accuracy. Where every sample is right, too, the next may be wrong: one of each is counted besides."""
+    share = (right + 1) / (samples + 2)
+    return math.sqrt(share * (1 - share) / samples)
 
 
 def _apart(gap: float, rating: Rating) -> str:

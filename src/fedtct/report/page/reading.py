@@ -1,12 +1,11 @@
 """Below the answer's table: how to read it, and why its rows may not be comparable."""
 
-import math
 from collections.abc import Sequence
 
 from fedtct.history import rated_on
 from fedtct.report.page.blocks import Rating
 from fedtct.report.page.chosen import chosen_from
-from fedtct.report.page.headline import CENTRALIZED
+from fedtct.report.page.headline import CENTRALIZED, standard_error
 from fedtct.report.page.tasks import Task, differences, listed
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.forms import CLASSES
@@ -62,10 +61,7 @@ def _by_chance(runs: Sequence[RunFolder], rating: Rating) -> str:
         found = run.finding(CLASSES)
         table = found["confusion"] if found else []
         if samples := sum(map(sum, table)):
-            share = (1 + sum(row[label] for label, row in enumerate(table))) / (
-                samples + 2
-            )  # all right is not surely so
-            errors.append((samples, math.sqrt(share * (1 - share) / samples)))
+            errors.append((samples, standard_error(sum(row[label] for label, row in enumerate(table)), samples)))
     if not errors:
         return ""
     fewest, largest = min(samples for samples, _ in errors), max(error for _, error in errors)
