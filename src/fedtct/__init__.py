@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fedtct.history import Checkpoint, History, Journal, Row, State
     from fedtct.models import Weights
     from fedtct.privacy import noise_multiplier
+    from fedtct.runs.reading import read_runs
     from fedtct.silo import Silo
     from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold, Stage1
     from fedtct.stage2 import ConjugateGradient, FedAvgRegression, GradientDescent, Ridge, ScaffoldRegression, Stage2
@@ -31,6 +32,7 @@ _HOMES = {
     "history": ("Checkpoint", "History", "Journal", "Row", "State"),
     "models": ("Weights",),
     "privacy": ("noise_multiplier",),
+    "runs.reading": ("read_runs",),
     "silo": ("Silo",),
     "stage1": ("Centralized", "FedAdam", "FedAvg", "FedDyn", "FedProx", "Scaffold", "Stage1"),
     "stage2": ("ConjugateGradient", "FedAvgRegression", "GradientDescent", "Ridge", "ScaffoldRegression", "Stage2"),
@@ -77,6 +79,7 @@ __all__ = [
     "load_dataset",
     "noise_multiplier",
     "partition",
+    "read_runs",
     "tangent_features",
 ]
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from fedtct.report.page import read_runs, write_report
+from fedtct.report.page import write_report
+from fedtct.runs.reading import read_runs
 
 pytestmark = pytest.mark.xdist_group("report")
 
@@ -81,7 +82,7 @@ class Visit:
 
 @pytest.fixture(scope="session")
 def page_file(compared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(read_runs([compared]), tmp_path_factory.mktemp("page") / "report.html")
+    return write_report(read_runs(compared), tmp_path_factory.mktemp("page") / "report.html")
 
 
 def test_it_loads_in_silence_and_draws_every_chart(browser: Browser, page_file: Path) -> None:
@@ -150,7 +151,7 @@ def long_names(compared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
         split.write_text(json.dumps(found))
         confusion = [[9 if i == j else (i * j) % 3 for j in range(classes)] for i in range(classes)]
         table.write_text(json.dumps({"confusion": confusion, "tested": True}))
-        write_report(read_runs([folder / name]), folder / f"{name}.html")
+        write_report(read_runs(folder / name), folder / f"{name}.html")
     return folder
 
 
@@ -183,12 +184,12 @@ def test_a_name_without_spaces_does_not_make_the_page_wider_than_the_window(
     for file in ("metrics.jsonl", "agreement.json", "findings/split.json"):
         text = (tmp_path / "run" / file).read_text()
         (tmp_path / "run" / file).write_text(text.replace('"silo 0"', f'"{"Hospital" * 30}"'))
-    page = write_report(read_runs([tmp_path / "run"]), tmp_path / "report.html")
+    page = write_report(read_runs(tmp_path / "run"), tmp_path / "report.html")
     visit = Visit(browser, page, viewport={"width": width, "height": 900})
     assert visit.page.locator("th", has_text="Hospital" * 30).count() == 1  # whole, for those who look for it
     assert visit.page.evaluate("document.documentElement.scrollWidth") == width
     shutil.rmtree(tmp_path / "run" / "findings")  # where silos are elsewhere, other tables have their names
-    visit = Visit(browser, write_report(read_runs([tmp_path / "run"]), page), viewport={"width": width, "height": 900})
+    visit = Visit(browser, write_report(read_runs(tmp_path / "run"), page), viewport={"width": width, "height": 900})
     assert visit.page.evaluate("document.documentElement.scrollWidth") == width
 
 
@@ -208,7 +209,7 @@ def test_only_methods_of_the_shown_task_have_a_switch(browser: Browser, compared
     shutil.copytree(compared / "tct-classes4-seed0", tmp_path / "iid")
     config = tmp_path / "iid" / "config.toml"
     config.write_text(config.read_text().replace("classes:4", "iid"))
-    runs = read_runs([compared / "fedavg-classes4-seed0", tmp_path / "iid"])
+    runs = read_runs(compared / "fedavg-classes4-seed0", tmp_path / "iid")
     page = Visit(browser, write_report(runs, tmp_path / "report.html"), viewport=DESKTOP).page
     for task, method in (("digits, classes:4", "FedAvg"), ("digits, iid", "TCT")):
         page.get_by_role("button", name=task).click()

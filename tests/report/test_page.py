@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fedtct.cli import main
-from fedtct.report.page import progress, read_runs, silos, stage2, traffic, write_report
+from fedtct.report.page import progress, silos, stage2, traffic, write_report
 from fedtct.report.page.again import command
 from fedtct.report.page.blocks import ACCURACY, FIELDS, R2, Chart, logarithmic, number
 from fedtct.report.page.tasks import arrange
@@ -22,6 +22,7 @@ from fedtct.runs.config import RunConfig
 from fedtct.runs.findings import find_all
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.forms import DIVERGED, FORMS
+from fedtct.runs.reading import read_runs
 from fedtct.runs.summary import SILO_SAMPLES, Summary
 
 pytestmark = pytest.mark.xdist_group("report")  # the runs are made once
@@ -34,7 +35,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def test_the_page_has_everything_in_one_file(compared: Path) -> None:
-    page = render(read_runs([compared]))
+    page = render(read_runs(compared))
     for text in (
         "FedAvg",
         "TCT",
@@ -52,7 +53,7 @@ def test_the_page_has_everything_in_one_file(compared: Path) -> None:
 
 
 def test_what_each_silo_sent_and_received_is_what_was_counted(compared: Path) -> None:
-    (run,) = [run for run in read_runs([compared]) if run.config.method == "tct" and run.config.seed == 0]
+    (run,) = [run for run in read_runs(compared) if run.config.method == "tct" and run.config.seed == 0]
     (task,) = arrange([run])
     shown = traffic.section(task)
     assert shown is not None
@@ -85,7 +86,7 @@ def test_no_silo_alone_says_how_far_gradient_descent_may_step(compared: Path, ru
 def test_the_strength_of_ridge_lies_among_the_eigenvalues_that_it_is_added_to(tmp_path: Path) -> None:
     settings = {"limit": 150, "silos": 3, "rounds": (1, 1), "d": 50, "stage2": "ridge"}
     comparison(["tct"], ["classes:4"], [0], settings).execute(tmp_path / "runs", look=find_all)
-    (task,) = arrange(read_runs([tmp_path / "runs"]))
+    (task,) = arrange(read_runs(tmp_path / "runs"))
     (_, _, found) = next(iter(task.findings("stage2")))
     (chart,) = [block for block in stage2.section(task).blocks if isinstance(block, Chart)]  # type: ignore[union-attr]
     _, line = chart.data
@@ -94,7 +95,7 @@ def test_the_strength_of_ridge_lies_among_the_eigenvalues_that_it_is_added_to(tm
 
 
 def test_of_several_methods_the_mean_silo_is_shown(compared: Path) -> None:
-    (task,) = arrange(read_runs([compared]))
+    (task,) = arrange(read_runs(compared))
     shown = traffic.section(task)
     assert shown is not None
     for chart, field in zip(shown.blocks, ("bytes_down", "bytes_up"), strict=True):
@@ -107,7 +108,7 @@ def test_of_several_methods_the_mean_silo_is_shown(compared: Path) -> None:
 def test_looking_at_a_run_changes_nothing(compared: Path, tmp_path: Path) -> None:
     shutil.copytree(compared, tmp_path / "runs")
     before = tree(tmp_path / "runs")
-    write_report(read_runs([tmp_path / "runs"]), tmp_path / "page.html")
+    write_report(read_runs(tmp_path / "runs"), tmp_path / "page.html")
     assert tree(tmp_path / "runs") == before
 
 
@@ -143,7 +144,7 @@ def test_a_run_that_goes_on_elsewhere_can_be_looked_at(compared: Path, tmp_path:
     shutil.rmtree(run / "findings")
     rows = (run / "metrics.jsonl").read_bytes()
     (run / "metrics.jsonl").write_bytes(rows[: rows.index(b"convexify")])  # in the middle of a line
-    page = render(read_runs([run]))
+    page = render(read_runs(run))
     assert f"fedtct run --resume {run} goes on with it." in re.sub("<[^>]+>", "", page)
     assert "Class by class</h2>" in page
     assert "Not known: the run is not over yet." in page
@@ -152,7 +153,7 @@ def test_a_run_that_goes_on_elsewhere_can_be_looked_at(compared: Path, tmp_path:
 
 
 def test_seeds_of_a_method_are_put_together(compared: Path) -> None:
-    (task,) = arrange(read_runs([compared]))
+    (task,) = arrange(read_runs(compared))
     assert [(method.label, len(method.runs)) for method in task.methods] == [
         ("FedAvg", 2),
         ("TCT", 2),
@@ -198,7 +199,7 @@ def test_commands_of_fedtct_alone_are_shown(typed: str, shown: str | None, compa
     folder = shutil.copytree(next(compared.glob("fedavg*")), tmp_path / "run")
     sittings = json.loads((folder / "environment.json").read_text())
     (folder / "environment.json").write_text(json.dumps([sittings[0] | {"command": typed}]))
-    page = render(read_runs([folder]))
+    page = render(read_runs(folder))
     assert f"command: {shown}" in page if shown else "command: " not in page
     assert "secret" not in page
 
@@ -259,8 +260,8 @@ def test_bad_input_gets_a_clear_error(
 
 
 def test_a_run_that_is_named_twice_is_shown_once(compared: Path) -> None:
-    runs = read_runs([compared, compared / "tct-classes4-seed0", compared / "../runs"])
-    assert len(runs) == len(read_runs([compared])) == 6
+    runs = read_runs(compared, compared / "tct-classes4-seed0", compared / "../runs")
+    assert len(runs) == len(read_runs(compared)) == 6
 
 
 def test_only_a_report_is_written_over(compared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -291,7 +292,7 @@ def test_it_says_which_samples_are_a_silos_own_where_seeds_differ_in_that(tmp_pa
     runs = plan.execute(tmp_path / "runs", look=find_all)
     assert [Summary.of(run).worst_silo_on for run in runs.values()] == ["test", "holdout"]
     assert [line.worst_silo_on for line in table(runs)] == ["test or holdout"]
-    (task,) = arrange(read_runs([tmp_path / "runs"]))
+    (task,) = arrange(read_runs(tmp_path / "runs"))
     whose = f"is {SILO_SAMPLES['test']} or {SILO_SAMPLES['holdout']};"
     assert whose in silos.section(task).intro
 
@@ -310,10 +311,10 @@ def test_what_is_dashed_ringed_or_wide_is_told_where_it_is_drawn(compared: Path,
     assert {trace["line"]["dash"] for trace in traces if "dash" in trace.get("line", {})} == {"4px,3px"}
     assert not any(trace.get("marker", {}).get("color") == "@page" for trace in traces)
 
-    intro, traces = drawn(*read_runs([compared / f"{method}-classes4-seed0" for method in ("fedavg", "tct")]))
+    intro, traces = drawn(*read_runs(*(compared / f"{method}-classes4-seed0" for method in ("fedavg", "tct"))))
     assert "dashed; stage 2 begins at the ring. A line is wider where others lie on it." in intro
     assert {trace["line"]["width"] for trace in traces if trace["name"] == "FedAvg" and trace["mode"] == "lines"} == {5}
     assert any(trace.get("marker", {}).get("color") == "@page" for trace in traces)
 
-    intro, _ = drawn(*read_runs([compared / "fedavg-classes4-seed0"]))
+    intro, _ = drawn(*read_runs(compared / "fedavg-classes4-seed0"))
     assert intro == ""

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from fedtct.report.page import answer, classes, read_runs, silos
+from fedtct.report.page import answer, classes, silos
 from fedtct.report.page.blocks import ACCURACY, QUIET, Chart, Choice, Note, Table
 from fedtct.report.page.tasks import Task, arrange
 from fedtct.runs.compare import Line
 from fedtct.runs.folder import RunFolder
+from fedtct.runs.reading import read_runs
 from fedtct.runs.summary import SILO_SAMPLES
 
 pytestmark = pytest.mark.xdist_group("report")
@@ -84,7 +85,7 @@ def test_the_charts_of_silos_show_the_gains_that_the_table_tells(
 
 
 def test_seeds_have_other_models_of_silos_and_no_other_settings(compared: Path) -> None:
-    (task,) = arrange(read_runs([compared]))
+    (task,) = arrange(read_runs(compared))
     shown = silos.section(task)
     table, *charts = shown.blocks
     assert isinstance(table, Table)
@@ -99,7 +100,7 @@ def test_seeds_have_other_models_of_silos_and_no_other_settings(compared: Path) 
 def test_a_copy_of_a_run_leaves_the_seeds_of_a_comparison_together(compared: Path, run_with: RunWith) -> None:
     copies = [run_with(compared / FEDAVG, name).path for name in ("a", "b")]
     for paths in permutations([compared, *copies]):
-        (task,) = arrange(read_runs(paths))
+        (task,) = arrange(read_runs(*paths))
         runs = {method.label: {run.path.name for run in method.runs} for method in task.methods}
         assert runs["FedAvg"] == {FEDAVG, "fedavg-classes4-seed1"}
         assert (runs["FedAvg [a]"], runs["FedAvg [b]"]) == ({"a"}, {"b"})
@@ -111,19 +112,19 @@ def test_a_copy_of_a_run_leaves_the_seeds_of_a_comparison_together(compared: Pat
 
 def test_a_comparison_that_was_made_again_is_another_one(compared: Path, tmp_path: Path) -> None:
     shutil.copytree(compared, tmp_path / "again")
-    (task,) = arrange(read_runs([compared, tmp_path / "again"]))
+    (task,) = arrange(read_runs(compared, tmp_path / "again"))
     assert len(task.methods) == 6
     for method in task.methods:
         assert [run.config.seed for run in method.runs] == [0, 1]
         assert len({run.path.parent for run in method.runs}) == 1
     assert "FedAvg [again/fedavg-classes4-seed0 and 1 more]" in [method.label for method in task.methods]
     alone = [compared / FEDAVG, tmp_path / "again" / FEDAVG]
-    (task,) = arrange(read_runs(alone))
+    (task,) = arrange(read_runs(*alone))
     assert [len(method.runs) for method in task.methods] == [1, 1]
 
 
 def test_seeds_are_counted_where_there_are_several(compared: Path) -> None:
-    one, several = (arrange(read_runs(paths)) for paths in ([compared / FEDAVG, compared / TCT], [compared]))
+    one, several = (arrange(read_runs(*paths)) for paths in ([compared / FEDAVG, compared / TCT], [compared]))
     assert "seeds" not in table_of(one[0])[0]
     columns, rows = table_of(several[0])
     assert columns[:3] == ["method", "seeds", "accuracy"]

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from fedtct.report.page import write_report
-from fedtct.report.page.tasks import arrange, read_runs
+from fedtct.report.page.tasks import arrange
 from fedtct.runs.compare import comparison
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import prepare
 from fedtct.runs.findings import find_all
+from fedtct.runs.reading import read_runs
 
 SMALL: dict[str, Any] = {"method": "fedavg", "silos": 3, "limit": 150, "rounds": 1, "local_epochs": 1, "holdout": 0.2}
 
@@ -43,10 +44,10 @@ def test_a_report_tells_one_deal_from_one_a_seed(tmp_path: Path) -> None:
     for name, more in {"anew": {}, "one": {"split_seed": 0}}.items():
         settings = {name: value for name, value in SMALL.items() if name != "method"} | more
         comparison(["fedavg"], ["classes:4"], [0, 1], settings).execute(tmp_path / name, look=find_all)
-        write_report(read_runs([tmp_path / name]), tmp_path / f"{name}.html")
+        write_report(read_runs(tmp_path / name), tmp_path / f"{name}.html")
     told = "over seeds of training, all on the deal of split_seed 0"
     anew, one = ((tmp_path / f"{name}.html").read_text() for name in ("anew", "one"))
     assert told in one
     assert told not in anew
-    titles = [task.title for task in arrange(read_runs([tmp_path / "anew", tmp_path / "one"]))]
+    titles = [task.title for task in arrange(read_runs(tmp_path / "anew", tmp_path / "one"))]
     assert [title.rpartition(", ")[2] for title in titles] == ["split_seed seed", "split_seed 0"]

@@ -28,10 +28,11 @@ def report(
     """
     with Screen() as screen:
         screen.wait("reading")
-        from fedtct.report.page import read_runs, write_report
+        from fedtct.report.page import write_report
         from fedtct.report.page.write import REPORT, is_report
         from fedtct.report.trackers import TRACKERS, need
         from fedtct.runs.places import check_place
+        from fedtct.runs.reading import read_runs
 
         asked = [name for name, wanted in {"tensorboard": tensorboard, "mlflow": mlflow}.items() if wanted]
         for name in asked:
@@ -42,7 +43,7 @@ def report(
             raise FedtctError(f"{out} exists and is no report: choose another file with --out")
         if out is not None:
             check_place(out)
-        found = read_runs(runs)
+        found = read_runs(*runs)
         screen.wait("writing the report")
         written = [str(write_report(found, out or default_file(runs)))]
         for name in asked:

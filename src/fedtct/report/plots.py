@@ -16,6 +16,7 @@ from fedtct.report.style import COLOURS, MARKERS, QUIET, WHOLE, looks, new_figur
 
 WIDER = 3.0  # points, of a line for each one that lies on it
 MARKS = 8  # markers along a curve, about
+FOR_PAPERS = ("png", "svg", "pdf")
 DASHES = (3.5, 2.5)  # of stages before the last, in widths of the line
 
 Measure = Callable[[Point], float]
@@ -43,7 +44,7 @@ def write_plots(histories: Histories, folder: Path, *, title: str = "") -> list[
             entries = [_draw(axes, curve, look, measure, shares, wider) for curve, look, wider in each]
             _scale(axes, whole=unit == "rounds", shares=shares)
             _add_legend(axes, drawn, entries)
-            paths += save(figure, folder, name)
+            paths += save(figure, folder, name, FOR_PAPERS)
     return paths
 
 

@@ -37,7 +37,9 @@ _STYLE = {
     "text.parse_math": False,  # a label may have a dollar sign
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "fedtct",
+    "pdf.fonttype": 42,  # TrueType, as publishers want it
 }
+_METADATA: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
 def looks(labels: Sequence[str]) -> dict[str, int]:
@@ -60,11 +62,10 @@ def new_figure(width: float, height: float) -> Iterator[Figure]:
         yield Figure((width, height))
 
 
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write the picture as PNG and SVG, as large as all that is on and around the axes needs."""
+def save(figure: Figure, folder: Path, name: str, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
+    """Write the picture in files of these kinds, as large as all that is on and around the axes needs."""
     folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for kind, metadata in {"png": {}, "svg": {"Date": None}}.items():
-        paths.append(folder / f"{name}.{kind}")
-        figure.savefig(paths[-1], dpi=144, bbox_inches="tight", pad_inches=0.15, metadata=metadata)
+    paths = [folder / f"{name}.{kind}" for kind in kinds]
+    for path, kind in zip(paths, kinds, strict=True):
+        figure.savefig(path, dpi=144, bbox_inches="tight", pad_inches=0.15, metadata=_METADATA[kind])
     return paths

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from statistics import fmean, stdev
 from typing import Any
 
 from fedtct.errors import FedtctError
-from fedtct.files import replacing, write_json
 from fedtct.history import rated_on
 from fedtct.runs.caveats import caveats
 from fedtct.runs.choose import choice_of, chosen_settings, decide
@@ -21,8 +19,6 @@ from fedtct.runs.folder import RunFolder
 from fedtct.runs.plan import Plan, Watch
 from fedtct.runs.settings import OWN, OWN_DEFAULTS, as_value, tct_rounds
 from fedtct.runs.summary import CommonClass, Summary
-
-TABLE = "summary.csv"
 
 
 def comparison(
@@ -182,18 +178,3 @@ def by_method_and_split(runs: Mapping[str, RunFolder]) -> dict[tuple[str, str], 
     for run in runs.values():
         groups.setdefault((run.config.split, run.config.full_method), []).append(run)
     return groups
-
-
-def write_comparison(lines: Sequence[Line], runs: Mapping[str, RunFolder], folder: Path) -> None:
-    """summary.json and summary.csv of a comparison's table and runs."""
-    everything = {name: Summary.of(run).as_dict() for name, run in runs.items()}
-    write_json(folder / "summary.json", {"table": [line.as_dict() for line in lines], "runs": everything})
-    _write_csv(folder / TABLE, lines)
-
-
-def _write_csv(path: Path, lines: Sequence[Line]) -> None:
-    rows = [line.as_dict() for line in lines]
-    with replacing(path) as half, half.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, dict.fromkeys(name for row in rows for name in row))
-        writer.writeheader()
-        writer.writerows(rows)

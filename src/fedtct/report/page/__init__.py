@@ -1,6 +1,5 @@
 """The page that people look at first: one file that needs no network. A module is a section of it."""
 
-from fedtct.report.page.tasks import read_runs
 from fedtct.report.page.write import write_report
 
-__all__ = ["read_runs", "write_report"]
+__all__ = ["write_report"]

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedtct.errors import FedtctError
 from fedtct.report.style import looks
 from fedtct.runs.caveats import caveats
 from fedtct.runs.choose import chosen_settings, read_choice, undecided
 from fedtct.runs.config import RunConfig
-from fedtct.runs.folder import CONFIG, RunFolder
+from fedtct.runs.folder import RunFolder
 from fedtct.runs.forms import SPLIT
-from fedtct.runs.plan import PLAN, Plan
 from fedtct.runs.settings import settings_of
 from fedtct.runs.summary import silos_told
 
@@ -93,24 +91,6 @@ def _is_over(run: RunFolder) -> bool:
 def called(names: Sequence[str], count: int) -> list[str]:
     """So many silos by their names, or by their numbers if these are not the names of all of them."""
     return [name.removeprefix("silo ") for name in names] if len(names) == count else [*map(str, range(count))]
-
-
-def read_runs(paths: Sequence[Path]) -> list[RunFolder]:
-    """The runs in these folders: runs, comparisons or choices."""
-    runs = list({run.path.resolve(): run for path in paths for run in _runs_in(path)}.values())  # each once
-    for run in runs:
-        if not run.history:
-            raise FedtctError(f"{run.path} has no rounds yet: there is nothing to report")
-    return runs
-
-
-def _runs_in(path: Path) -> list[RunFolder]:
-    if not (path / PLAN).is_file():
-        return [RunFolder.read(path)]
-    begun = [path / name for name in Plan.read(path).runs if (path / name / CONFIG).is_file()]
-    if not begun:
-        raise FedtctError(f"{path} has no rounds yet: there is nothing to report")
-    return [RunFolder.read(run) for run in begun]
 
 
 def arrange(runs: Sequence[RunFolder]) -> list[Task]:

@@ -1,0 +1,92 @@
+"""Runs that were made, read again: to report on, or to work with in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, overload
+
+from fedtct.errors import FedtctError
+from fedtct.runs.choose import read_choice
+from fedtct.runs.folder import CONFIG, RunFolder
+from fedtct.runs.plan import PLAN, Plan
+from fedtct.runs.settings import settings_of
+from fedtct.runs.summary import Summary
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Runs(Sequence[RunFolder]):
+    """Runs as they lie in their folders: a sequence that does not change, or a table by ``to_pandas``.
+
+    A run has its ``config``, its ``history``, its ``path``, and once it is ``finished`` what it ended with, ``fit()``.
+    """
+
+    def __init__(self, runs: Sequence[RunFolder]) -> None:
+        self._runs = list(runs)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __repr__(self) -> str:
+        return f"Runs({', '.join(str(run.path) for run in self)})"
+
+    @overload
+    def __getitem__(self, index: int) -> RunFolder: ...
+    @overload
+    def __getitem__(self, index: slice) -> Runs: ...
+    def __getitem__(self, index: int | slice) -> RunFolder | Runs:
+        return Runs(self._runs[index]) if isinstance(index, slice) else self._runs[index]
+
+    def __iter__(self) -> Iterator[RunFolder]:
+        return iter(self._runs)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A row a run: how good the model is that it ended with, what it took, and the settings in which runs differ.
+
+        Where a choice was made, ``chosen`` says which runs were taken: the others only show what was chosen from.
+        """
+        import pandas as pd
+
+        summaries = [Summary.of(run).as_dict() for run in self]
+        varied = [name for name in self._varied() if name not in summaries[0]]
+        rows = []
+        for run, summary in zip(self, summaries, strict=True):
+            choice = read_choice(run.path.parent)
+            chosen = {} if choice is None else {"chosen": choice.best == run.path.name}
+            settings = {name: getattr(run.config, name) for name in varied}
+            rows.append({"folder": summary.pop("folder"), **chosen, **settings, **summary})
+        return pd.DataFrame(rows)
+
+    def _varied(self) -> list[str]:
+        """The settings that are not the same in all runs, but for those of the machine, which change no result."""
+        first, *others = (asdict(run.config) for run in self)
+        differ = [name for name, value in first.items() if any(other[name] != value for other in others)]
+        return [name for name in differ if name not in settings_of("machine")]
+
+
+def read_runs(*folders: str | Path) -> Runs:
+    """The runs in these folders, each once: of runs, of comparisons, or of choices between learning rates.
+
+    >>> runs = read_runs("runs/first", "runs/second")  # doctest: +SKIP
+    >>> table = runs.to_pandas()  # doctest: +SKIP
+    >>> table.groupby(["split", "method"])["test_accuracy"].agg(["mean", "std"])  # doctest: +SKIP
+    """
+    runs = {run.path.resolve(): run for folder in folders for run in _runs_in(Path(folder))}
+    if not runs:
+        raise FedtctError("read_runs takes the folders of runs or comparisons: none was given")
+    for run in runs.values():
+        if not run.history:
+            raise FedtctError(f"{run.path} has no rounds yet: there is nothing to report")
+    return Runs(list(runs.values()))
+
+
+def _runs_in(path: Path) -> list[RunFolder]:
+    if not (path / PLAN).is_file():
+        return [RunFolder.read(path)]
+    begun = [path / name for name in Plan.read(path).runs if (path / name / CONFIG).is_file()]
+    if not begun:
+        raise FedtctError(f"{path} has no rounds yet: there is nothing to report")
+    return [RunFolder.read(run) for run in begun]
