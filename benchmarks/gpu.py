@@ -21,7 +21,7 @@ from fedtct.least_squares import local_regression
 from fedtct.silo import Silo
 from fedtct.stage1 import FedAvg
 from fedtct.stage2 import ScaffoldRegression
-from fedtct.stage2.base import convexify
+from fedtct.stage2.convexify import convexify
 from fedtct.stage2.grid import solve_grid
 from fedtct.tangent import Normaliser, TangentFeatures, TangentMap, tangent_features
 from fedtct.tangent.gradients import full_precision

@@ -14,7 +14,7 @@ from fedtct.models import InputSpec, NetworkSpec
 from fedtct.silo import Silo
 from fedtct.stage1 import FedAvg
 from fedtct.stage2 import ScaffoldRegression
-from fedtct.stage2.base import Convexified, convexify
+from fedtct.stage2.convexify import Convexified, convexify
 from fedtct.stage2.grid import solve_grid
 from fedtct.tangent import Normaliser, TangentFeatures, TangentMap
 

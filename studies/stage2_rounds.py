@@ -16,7 +16,8 @@ from typing import Any
 import fedtct
 from fedtct.data.datasets import Dataset
 from fedtct.runs.environment import environment
-from fedtct.stage2.base import IterativeRegression, convexify
+from fedtct.stage2.convexify import convexify
+from fedtct.stage2.iterative import IterativeRegression
 from studies import options
 
 SETTINGS: dict[str, Any] = {"dataset": "fashion-mnist", "model": "simple-cnn", "limit": 3000, "silos": 10, "p": 10_000}

@@ -12,7 +12,7 @@ from fedtct.models import Model
 from fedtct.session import Labelled, Session, Silos
 from fedtct.stage1 import FedAvg, Stage1
 from fedtct.stage2 import ScaffoldRegression, Stage2
-from fedtct.stage2.base import convexify
+from fedtct.stage2.convexify import convexify
 from fedtct.stage2.grid import check_cells, solve_grid
 from fedtct.tangent import TangentFeatures, check_head
 from fedtct.training import head_alone

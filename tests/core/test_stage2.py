@@ -35,7 +35,8 @@ from fedtct import (
     TangentFeatures,
 )
 from fedtct.stage2 import grid
-from fedtct.stage2.base import StepLimits, convexify
+from fedtct.stage2.convexify import convexify
+from fedtct.stage2.iterative import StepLimits
 from fedtct.tasks import NUMBERED
 from fedtct.training import ScaffoldCorrection
 

@@ -18,7 +18,7 @@ from fedtct.paper.protocol import SCALES, Tangent
 from fedtct.paper.results import Results
 from fedtct.paper.runner import Runner
 from fedtct.runs.folder import METRICS, to_line
-from fedtct.stage2.base import IterativeRegression
+from fedtct.stage2.iterative import IterativeRegression
 
 FEDAVG = train(FASHION, "classes:2", rates=(0.1,))
 

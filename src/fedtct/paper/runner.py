@@ -30,7 +30,7 @@ from fedtct.runs.folder import CHECKPOINTS, CONFIG, ENVIRONMENT, METRICS, RunFol
 from fedtct.runs.plan import Watch
 from fedtct.runs.summary import judgement
 from fedtct.stage2 import IterativeRegression
-from fedtct.stage2.base import convexify
+from fedtct.stage2.convexify import convexify
 from fedtct.tct import TCT
 from fedtct.training.corrections import REMEMBERING
 

@@ -1,9 +1,10 @@
 """Stage 2: federated solvers of the linear regression on tangent features, a file each."""
 
-from fedtct.stage2.base import IterativeRegression, Stage2
+from fedtct.stage2.base import Stage2
 from fedtct.stage2.conjugate_gradient import ConjugateGradient
 from fedtct.stage2.fedavg import FedAvgRegression
 from fedtct.stage2.gradient_descent import GradientDescent
+from fedtct.stage2.iterative import IterativeRegression
 from fedtct.stage2.ridge import Ridge
 from fedtct.stage2.scaffold import ScaffoldRegression
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedtct.stage2.base import IterativeRegression
+from fedtct.stage2.iterative import IterativeRegression
 
 
 @dataclass(frozen=True, kw_only=True)

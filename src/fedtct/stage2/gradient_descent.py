@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from fedtct.stage2.base import STABLE_SHARE, Convexified, IterativeRegression, StepLimits
+from fedtct.stage2.convexify import Convexified
+from fedtct.stage2.iterative import STABLE_SHARE, IterativeRegression, StepLimits
 
 
 @dataclass(frozen=True, kw_only=True)

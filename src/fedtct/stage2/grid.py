@@ -23,8 +23,10 @@ from fedtct.memory import free_bytes
 from fedtct.precision import full_precision
 from fedtct.seated_silo import take_steps
 from fedtct.session import Session
-from fedtct.stage2.base import Convexified, IterativeRegression, Stage2
+from fedtct.stage2.base import Stage2
+from fedtct.stage2.convexify import Convexified
 from fedtct.stage2.gradient_descent import GradientDescent
+from fedtct.stage2.iterative import IterativeRegression
 from fedtct.training import Memory, ScaffoldCorrection
 
 KERNEL_SHARE = 0.5  # of the memory that is left, for K

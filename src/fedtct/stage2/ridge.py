@@ -15,7 +15,8 @@ from fedtct.history import Checkpoint, Row
 from fedtct.least_squares import RidgePath, Sums
 from fedtct.privacy import sums_sensitivity
 from fedtct.session import Session
-from fedtct.stage2.base import LinearTest, Stage2
+from fedtct.stage2.base import Stage2
+from fedtct.stage2.convexify import LinearTest
 from fedtct.stage2.inspection import inspect_ridge
 from fedtct.tangent import Moments, Normaliser, Recipe
 

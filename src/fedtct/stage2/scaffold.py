@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from fedtct.stage2.base import IterativeRegression
+from fedtct.stage2.iterative import IterativeRegression
 
 
 @dataclass(frozen=True, kw_only=True)
