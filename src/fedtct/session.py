@@ -81,12 +81,7 @@ class Session:
         journal = journal or Journal()
         told = _described(federation, num_classes, private)
         agreed = _agree(federation, journal, told, num_classes, private)
-        if not isinstance(model, nn.Module):  # a head that does not fit is refused with its name, below
-            check_classes(num_classes, agreed.task, agreed.outputs)
-        if not isinstance(model, str | nn.Module):
-            model = build_own(model, agreed.inputs.shape, agreed.outputs, seed)
-        stem = stem_of(state) if state else "small"
-        spec = NetworkSpec(model, agreed.inputs, agreed.outputs, head, stem, agreed.task, seed)
+        spec = _network_spec(model, agreed, num_classes, state, head, seed)
         network = _build(spec, state, federation)
         _keep(journal, agreed, network)
         if state is not None:  # it may hold other buffers than those that the model's constructor drew
@@ -170,6 +165,18 @@ def _agree(
     else:
         agreed = _agree_now(told, num_classes, private)
     return agreed
+
+
+def _network_spec(
+    model: Model, agreed: Agreement, num_classes: int | None, state: StateDict | None, head: str | None, seed: int
+) -> NetworkSpec:
+    """The network that fits what silos agreed on; a function of the user's makes its own for that."""
+    if not isinstance(model, nn.Module):  # a head that does not fit is refused with its name, when it is built
+        check_classes(num_classes, agreed.task, agreed.outputs)
+    if not isinstance(model, str | nn.Module):
+        model = build_own(model, agreed.inputs.shape, agreed.outputs, seed)
+    stem = stem_of(state) if state else "small"
+    return NetworkSpec(model, agreed.inputs, agreed.outputs, head, stem, agreed.task, seed)
 
 
 def _build(spec: NetworkSpec, state: StateDict | None, federation: Federation) -> Network:
