@@ -12,10 +12,10 @@ from torch import Tensor
 
 from fedtct.data.samples import Inputs
 from fedtct.errors import FedtctError
+from fedtct.hardware.precision import full_precision
 from fedtct.least_squares import LocalFeatures, LocalRegression, Sums, times
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.models.trial import try_tokens
-from fedtct.precision import full_precision
 from fedtct.privacy import AddNoise, draw_key, is_noised, noisy_sums, noisy_update
 from fedtct.questions import QUESTIONS, Message
 from fedtct.seeds import derive

@@ -12,7 +12,7 @@ from resource import RUSAGE_SELF, getrusage
 
 import torch
 
-from fedtct.allocator import KEPT_BLOCK, keep_freed_memory
+from fedtct.hardware.allocator import KEPT_BLOCK, keep_freed_memory
 
 
 def faults(rounds=100):

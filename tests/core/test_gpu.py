@@ -12,7 +12,7 @@ from core_helpers import skewed_data
 from fedtct import LocalFederation, Silo
 from fedtct.federation import local
 from fedtct.federation.local import pick_device, pick_precision
-from fedtct.memory import free_bytes
+from fedtct.hardware.memory import free_bytes
 from fedtct.seated_silo import SeatedSilo
 from fedtct.training import graphs
 

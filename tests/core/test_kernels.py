@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from fedtct import kernels
+from fedtct.hardware import kernels
 from fedtct.least_squares import products
 from fedtct.tangent import convolutions
 

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 import fedtct
-from fedtct import agreement, memory
+from fedtct import agreement
+from fedtct.hardware import memory
+from fedtct.hardware.memory import free_bytes
 from fedtct.least_squares import closed_form, local_features
-from fedtct.memory import free_bytes
 from fedtct.tangent import features as features_module
 from fedtct.tasks import NUMBERED
 from fedtct.training import evaluation

@@ -22,7 +22,7 @@ from fedtct import (
     Silo,
     TangentFeatures,
 )
-from fedtct.precision import full_precision
+from fedtct.hardware.precision import full_precision
 from fedtct.seeds import derive
 
 SETTINGS = {"rounds": 2, "local_epochs": 2, "batch_size": 8}

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]  # it is there, but torch does not say so
 
+from fedtct.hardware.memory import free_bytes
 from fedtct.least_squares.power_sums import ChebyshevSeries, StepCount, StepSize, step_sums
 from fedtct.least_squares.products import inner, outer, times, transposed_times
-from fedtct.memory import free_bytes
 
 GRAM_SHARE = 0.5  # of the memory that is left, for decomposing a Gram matrix
 GRAM_COPIES = 4  # the matrix, its eigenvectors, and what LAPACK works in

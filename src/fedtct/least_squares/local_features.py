@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from fedtct.hardware.memory import free_bytes
 from fedtct.least_squares.closed_form import Decomposition, LocalRegression, local_regression
-from fedtct.memory import free_bytes
 from fedtct.tangent import Moments, Normaliser, TangentMap, feature_rows, normalised
 
 RAW_SHARE = 0.25  # of the memory that is left, for a silo's raw features

@@ -6,7 +6,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from fedtct.kernels import works
+from fedtct.hardware.kernels import works
 
 STRIPS, NARROWEST = 12, 400  # of a symmetric matrix: at most so many, each with at least so many rows
 BLOCK, GPU_BLOCK = 2**24, 2**29  # bytes of Z that are converted to the precision of the arithmetic at a time

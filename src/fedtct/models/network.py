@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-from fedtct.allocator import keep_freed_memory
 from fedtct.errors import FedtctError
+from fedtct.hardware.allocator import keep_freed_memory
+from fedtct.hardware.precision import bf16_products
 from fedtct.models.inputs import InputSpec
-from fedtct.precision import bf16_products
 
 Layout = list[list[Any]]  # [name, shape] of every weight
 BATCH_COUNT = "num_batches_tracked"  # BatchNorm's counter, which says nothing about the network

@@ -17,7 +17,7 @@ from fedtct.data.sources import read_samples, reading, silo_paths
 from fedtct.errors import FedtctError
 from fedtct.federation import LocalFederation, pick_device, pick_precision
 from fedtct.files import files_of
-from fedtct.memory import free_bytes
+from fedtct.hardware.memory import free_bytes
 from fedtct.models import InputSpec, build_module, build_own
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import TEST, RunFolder

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from fedtct.federation import Replies
+from fedtct.hardware.precision import full_precision
 from fedtct.history import Checkpoint, Row, State
 from fedtct.least_squares import times
-from fedtct.precision import full_precision
 from fedtct.session import Session
 from fedtct.tangent import Moments, Normaliser, Recipe, normalised, tangent_map
 from fedtct.tasks import Score

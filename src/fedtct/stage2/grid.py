@@ -15,12 +15,12 @@ from torch import Tensor
 from fedtct.classifier import LinearModel
 from fedtct.errors import FedtctError
 from fedtct.federation import LocalFederation, weighted_sum
+from fedtct.hardware.memory import free_bytes
+from fedtct.hardware.precision import full_precision
 from fedtct.history import Journal
 from fedtct.least_squares import LocalRegression, times
 from fedtct.least_squares.closed_form import Decomposition, DualRegression
 from fedtct.least_squares.products import transposed_times
-from fedtct.memory import free_bytes
-from fedtct.precision import full_precision
 from fedtct.seated_silo import take_steps
 from fedtct.session import Session
 from fedtct.stage2.base import Stage2

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from fedtct.kernels import works
+from fedtct.hardware.kernels import works
 
 CHANNELS = 64  # the kernel's tiles: channels come in multiples
 

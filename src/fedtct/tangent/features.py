@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from fedtct.errors import Diverged, FedtctError, check_whole, make_plain
-from fedtct.memory import roomy_empty
+from fedtct.hardware.memory import roomy_empty
+from fedtct.hardware.precision import full_precision
 from fedtct.models import Network, NetworkSpec, Weights, other_heads
 from fedtct.models.trial import that_takes_examples
-from fedtct.precision import full_precision
 from fedtct.seeds import generator, seeded
 from fedtct.tangent.gradients import CHECKED, SampledGradients
 

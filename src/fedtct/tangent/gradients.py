@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedtct.errors import FedtctError, first_line
-from fedtct.memory import free_bytes
+from fedtct.hardware.memory import free_bytes
+from fedtct.hardware.precision import full_precision
 from fedtct.models.network import evaluation_mode
-from fedtct.precision import full_precision
 from fedtct.tangent.dots import fast_kernel, plain_kernel
 from fedtct.tangent.layers import by_layers, pieces_of
 from fedtct.tangent.rules import NoRule

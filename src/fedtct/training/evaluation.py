@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedtct.kernels import fastest_convolutions
+from fedtct.hardware.kernels import fastest_convolutions
 from fedtct.tasks import Score
 
 BATCH, GPU_BATCH = 500, 5000  # samples that a network rates at a time, at most

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from fedtct.errors import first_line
-from fedtct.kernels import fastest_convolutions
+from fedtct.hardware.kernels import fastest_convolutions
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.training.group_norm import normalize_by_channels
 from fedtct.training.local_update import LocalJob, batch, batch_loss, descend, draw_epochs, local_update
