@@ -13,11 +13,11 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fedtct.agreement import describe
+from fedtct.data.holding_out import hold_out
 from fedtct.data.samples import Inputs, as_samples, from_dataset, join, take, warn_of_scales
 from fedtct.data.tables import is_table
-from fedtct.errors import FedtctError, plain
+from fedtct.errors import FedtctError
 from fedtct.questions import Message
-from fedtct.seeds import generator
 from fedtct.tasks import Answers
 
 UNNAMED = "silo"
@@ -32,6 +32,7 @@ class SiloData:
     y: Answers
     held_x: Inputs
     held_y: Answers
+    by_groups: bool = False  # whether which samples are held out depends on which belong together
 
     def __len__(self) -> int:
         """How many samples it trains on."""
@@ -48,7 +49,8 @@ class SiloData:
     def at(self, index: int, device: torch.device) -> "SiloData":
         """The same on a device, tables and names excepted; one without a name is called by its place."""
         name = f"{UNNAMED} {index}" if self.name == UNNAMED else self.name
-        return SiloData(name, *(part.to(device) if isinstance(part, Tensor) else part for part in self.parts()))
+        x, y, held_x, held_y = (part.to(device) if isinstance(part, Tensor) else part for part in self.parts())
+        return SiloData(name, x, y, held_x, held_y, self.by_groups)
 
     def holds_rows(self) -> bool:
         """Whether a sample is a row of numbers: of a table, or of a matrix."""
@@ -59,6 +61,11 @@ class SiloData:
 
         If ``private``, nothing that depends on the samples, but for how many there are.
         """
+        if private and self.by_groups:  # one sample in another group can make many others held out
+            raise FedtctError(
+                f"{self.name}: what is held out depends on groups, which differential privacy does not cover: leave "
+                "out groups, or set holdout to 0"
+            )
         return describe(self.x, self.y, self.held_y, self.name, private=private)
 
 
@@ -71,7 +78,8 @@ class Silo(SiloData):
     statistics of all silos, other whole numbers as tokens; real numbers are used as they are, in single precision. A
     table's columns of numbers and texts become numbers in the same way in all silos. ``y`` holds labels from 0, class
     names, or real numbers for a regression. ``holdout`` is the share of samples kept out of training, from which
-    choices and the silo's scores come; ``name`` is what messages call the silo.
+    choices and the silo's scores come; ``groups`` says of each sample whose it is, as several may be of one patient:
+    then all of one are held out, or none. ``name`` is what messages call the silo.
 
     >>> import numpy as np
     >>> silo = Silo(np.random.rand(50, 3), ["ill", "well"] * 25, holdout=0.1, name="north")
@@ -79,26 +87,18 @@ class Silo(SiloData):
     Silo('north', 45 samples, 5 held out)
     """
 
-    def __init__(self, x: Any, y: Any = None, *, holdout: float = 0.0, name: str | None = None) -> None:
+    def __init__(
+        self, x: Any, y: Any = None, *, holdout: float = 0.0, groups: Any = None, name: str | None = None
+    ) -> None:
         name = name or UNNAMED
         if y is None and not isinstance(x, Dataset):
             raise FedtctError(f"{name}: y is missing: give labels, names or numbers, or a torch Dataset of pairs")
         x, y = from_dataset(x, name) if y is None else as_samples(x, y, name)
         warn_of_scales(x)
-        kept, held = _hold_out(len(y), holdout, name)
+        kept, held = hold_out(len(y), holdout, name, groups)
         kept_x, kept_y = (take(x, kept), take(y, kept)) if len(held) else (x, y)
-        super().__init__(name, kept_x, kept_y, take(x, held), take(y, held))
-
-
-def _hold_out(samples: int, holdout: float, whose: str) -> tuple[Tensor, Tensor]:
-    """Which rows are trained on, and which are held out: the same whenever a silo is made."""
-    holdout = plain(holdout)
-    if not isinstance(holdout, int | float) or not 0 <= holdout < 1:
-        raise FedtctError(f"{whose}: holdout is a share of the samples, from 0 to below 1, not {holdout}")
-    order, held = torch.randperm(samples, generator=generator(0, "holdout")), round(holdout * samples)
-    if held == samples:
-        raise FedtctError(f"{whose}: holdout={holdout} leaves none of {samples} samples to train on")
-    return order[held:].sort().values, order[:held].sort().values
+        by_groups = groups is not None and holdout > 0
+        super().__init__(name, kept_x, kept_y, take(x, held), take(y, held), by_groups)
 
 
 def pool(silos: Sequence[SiloData]) -> SiloData:

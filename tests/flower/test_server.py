@@ -208,6 +208,7 @@ def test_a_run_toml_is_checked(tmp_path):
         "rounds = [": "not valid TOML",
         "holdout = 0.0": "holdout is each silo's own: it is set in its silo.toml",
         "data = 'patients.csv'": "data is each silo's own",
+        "group = 'patient'": "group is each silo's own",
     }.items():
         file.write_text(text)
         with pytest.raises(fedtct.FedtctError, match=message):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from flwr.app import Context, RecordDict
@@ -241,3 +242,19 @@ def test_numbers_that_are_said_to_be_quantities_are_not_asked_about(tmp_path, re
     loaded = silo(tmp_path, 'data = "data.npz"\ntask = "regression"').load()
     assert loaded.y.is_floating_point()
     assert not [w for w in recwarn if "taken as quantities" in str(w.message)]
+
+
+def test_whoever_is_held_out_is_held_out_whole(tmp_path):
+    pd.DataFrame({"age": range(30), "patient": [n // 3 for n in range(30)], "state": ["a", "b"] * 15}).to_csv(
+        tmp_path / "data.csv"
+    )
+    asked = 'data = "data.csv"\ntarget = "state"\n'
+    loaded = silo(tmp_path, f'{asked}group = "patient"').load()
+    assert list(loaded.x) == ["age"]
+    assert len(loaded.held_x) == 6
+    assert not {age // 3 for age in loaded.x["age"]} & {age // 3 for age in loaded.held_x["age"]}
+    with pytest.raises(FedtctError, match="has no column 'ward', which group names"):
+        silo(tmp_path, f'{asked}group = "ward"').load()
+    (tmp_path / "own.py").write_text("def data():\n    return [[1.0], [2.0]], [0, 1]\n")
+    with pytest.raises(FedtctError, match="group names a column"):
+        silo(tmp_path, 'data = "own:data"\ngroup = "patient"').load()

@@ -23,7 +23,7 @@ from fedtct.errors import FedtctError, each_once
 
 BAD_INPUT = 2
 # Options whose first value must not be lost; of others the last counts, so that a script's can be overridden.
-WHAT_IS_READ = ("--data", "--input", "--ignore", "--texts", "--keep", "--methods", "--split", "--only")
+WHAT_IS_READ = ("--data", "--input", "--ignore", "--texts", "--group", "--keep", "--methods", "--split", "--only")
 GPU_FULL = (
     "the GPU has no memory left. Does another process use it? Or use --device cpu, or fewer features (--p, or --d with "
     "ridge). A run that was begun can be gone on with."

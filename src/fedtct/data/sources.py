@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 TABLES = (".csv", ".parquet")
 TASKS = ("auto", "classification", "regression")
-READING = ("target", "task", "image_size", "texts", "ignore")  # the settings that say how files are read
+READING = ("target", "task", "image_size", "texts", "ignore", "group")  # the settings that say how files are read
 MANY_CLASSES = 100
 
 
@@ -51,8 +51,37 @@ def silo_paths(folder: Path) -> dict[str, Path]:
 
 
 def reading(config: Any) -> tuple[Any, ...]:
-    """How a run, or a silo, says that files are read: what ``read_samples`` takes after the path."""
+    """How a run, or a silo, says that files are read: what ``read_silo`` takes after the path."""
     return tuple(getattr(config, name) for name in READING)
+
+
+def read_silo(
+    path: Path,
+    target: str = "",
+    task: str = "auto",
+    image_size: Sequence[int] = (),
+    texts: Sequence[str] = (),
+    ignore: Sequence[str] = (),
+    group: str = "",
+) -> tuple[Any, Any, Any]:
+    """Samples, what is to be learnt of them and, if a column ``group`` says so, whose each is; see ``read_samples``."""
+    if not group:
+        return *read_samples(path, target, task, image_size, texts, ignore), None
+    group, texts = composed(group), [name for name in texts if composed(name) != composed(group)]
+    groups = _read_groups(path, group)
+    if group == composed(target):
+        raise FedtctError(f"'{group}' is what is learnt: group must be another column, that says whose a row is")
+    return *read_samples(path, target, task, image_size, texts, (*ignore, group)), groups
+
+
+def _read_groups(path: Path, group: str) -> pd.Series[Any]:
+    """Whose each row of a table is."""
+    if path.is_dir() or path.suffix.lower() not in TABLES:
+        raise FedtctError(f"{path} is no .csv or .parquet file, and has no column '{group}': leave out group (--group)")
+    table = read_table(path)
+    if group not in table.columns:
+        raise FedtctError(f"{path} has no column '{group}', which group names. It has {listing(table.columns)}")
+    return table[group]
 
 
 def read_samples(

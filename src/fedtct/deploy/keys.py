@@ -31,6 +31,7 @@ data = "data.npz"    # arrays x and y; or a .csv or .parquet file, image folders
 # task = "auto"       # or "classification", "regression"
 # texts = []          # for tables: columns whose numbers are codes
 # ignore = []         # for tables: columns to leave out
+# group = ""          # for tables: the column that says whose a row is; all rows of one are held out or none
 server = {server}
 ca = "ca.crt"
 key = {key}

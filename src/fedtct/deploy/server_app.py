@@ -35,7 +35,7 @@ from fedtct.runs.toml import parse_toml
 from fedtct.runs.watcher import Watcher
 from fedtct.tasks import Regression
 
-OF_SILOS = ("data", "holdout", "precision")  # settings of `fedtct run` that each silo has in its silo.toml
+OF_SILOS = ("data", "holdout", "group", "precision")  # settings of `fedtct run` that each silo has in its silo.toml
 KEY, SILOS = "flower-run", "silos.jsonl"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from fedtct.agreement import check_private
 from fedtct.data.image_files import check_image_size
 from fedtct.data.samples import quantities
-from fedtct.data.sources import TASKS, read_samples, reading, unread
+from fedtct.data.sources import TASKS, read_silo, reading, unread
 from fedtct.data.texts import composed
 from fedtct.deploy.privacy_budget import Budget
 from fedtct.deploy.settings import check_settings
@@ -44,6 +44,7 @@ class SiloConfig:
     image_size: tuple[int, ...] = ()  # (channels,) height, width that images are made to have
     texts: tuple[str, ...] = ()  # for tables: columns whose numbers are codes
     ignore: tuple[str, ...] = ()  # for tables: columns to leave out
+    group: str = ""  # for tables: the column that says whose a row is; all rows of one are held out or none
     epsilon: float = 0.0  # differential privacy that this silo insists on, in all runs together; 0: what runs say
     delta: float = DELTA
     server: str = "127.0.0.1:8000"
@@ -118,10 +119,10 @@ class SiloConfig:
         for place in (self.folder, self.path(self.cache)):
             check_place(place)
         try:
-            x, y = self._samples()
+            x, y, groups = self._samples()
             self._warn_of_unread(self.path(self.data))
             with quantities(self.task == "regression"):
-                silo = Silo(x, y, holdout=self.holdout, name=self.name)
+                silo = Silo(x, y, holdout=self.holdout, groups=groups, name=self.name)
             if self.epsilon:
                 check_private(told := silo.describe(private=True))
                 _refuse_tokens(told["kind"])
@@ -131,12 +132,12 @@ class SiloConfig:
         except Exception as error:  # what the silo's own function, or a library, says of the data stays here
             raise FedtctError(f"{self.name}: its data, {self.data}, cannot be loaded", error) from error
 
-    def _samples(self) -> tuple[Any, Any]:
+    def _samples(self) -> tuple[Any, Any, Any]:
         path = self.path(self.data)
         if path.is_file() or path.is_dir() or path.suffix == ".npz":
             if self.classes and path.is_dir():
                 self._check_classes(path)
-            return read_samples(path, *reading(self))
+            return read_silo(path, *reading(self))
         if not is_function_name(self.data):
             raise FedtctError(
                 f"{self.name}: there is no data at {path}; give an .npz, .csv or .parquet file, a folder of images, "
@@ -145,7 +146,11 @@ class SiloConfig:
         samples = import_function(self.data, self.folder)()
         if not isinstance(samples, tuple | list) or len(samples) != 2:
             raise FedtctError(f"{self.data}() must return two things, samples and labels")
-        return samples[0], samples[1]
+        if self.group:
+            raise FedtctError(
+                f"{self.name}: group names a column of a .csv or .parquet file, not of what a function returns"
+            )
+        return samples[0], samples[1], None
 
     def _warn_of_unread(self, path: Path) -> None:
         """Say so of settings that are for data of another kind: what they were to change stays as it is."""

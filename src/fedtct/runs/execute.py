@@ -13,7 +13,7 @@ from fedtct.agreement import agree
 from fedtct.classifier import Fit
 from fedtct.data import Dataset, load_dataset, partition
 from fedtct.data.samples import quantities
-from fedtct.data.sources import read_samples, reading, silo_paths
+from fedtct.data.sources import read_samples, read_silo, reading, silo_paths
 from fedtct.errors import FedtctError
 from fedtct.federation import LocalFederation, pick_device, pick_precision
 from fedtct.files import files_of
@@ -131,7 +131,8 @@ def own_job(config: RunConfig, watcher: Watcher) -> Job:
     silos: list[Silo] = []
     for name, path in paths.items():
         with quantities(config.task == "regression"):
-            silos.append(Silo(*_read(path, how, _state(path)), holdout=config.holdout, name=name))
+            x, y, groups = _read(path, how, _state(path))
+            silos.append(Silo(x, y, holdout=config.holdout, groups=groups, name=name))
         watcher.count("reading silos", len(silos), len(paths))
     agreed = agree([silo.describe() for silo in silos], None, names=[silo.name for silo in silos])
     test = _read_test(config, agreed.inputs) if config.test else None
@@ -186,8 +187,8 @@ def subset(data: Dataset, config: RunConfig) -> tuple[Tensor, Tensor]:
 
 
 @lru_cache(maxsize=1000)  # a comparison reads the same files many times
-def _read(path: Path, how: tuple[Any, ...], state: Any) -> tuple[Any, Any]:
-    return read_samples(path, *how)
+def _read(path: Path, how: tuple[Any, ...], state: Any) -> tuple[Any, Any, Any]:
+    return read_silo(path, *how)
 
 
 def _state(path: Path) -> tuple[Any, ...]:

@@ -64,6 +64,7 @@ class Settings:
     task: str = of_data("auto", "classification or regression", "NAME", rare=True)
     texts: tuple[str, ...] = of_data((), "of tables: columns whose numbers are codes", "COLUMN[,COLUMN]", rare=True)
     ignore: tuple[str, ...] = of_data((), "of tables: columns to leave out", "COLUMN[,COLUMN]", rare=True)
+    group: str = of_data("", "of tables: whose a row is; all rows of one are held out or none", "COLUMN", rare=True)
     test: str = of_data("", "your own test data, only scored", "FILE")
     image_size: tuple[int, ...] = of_data(
         (), "of image folders: height and width to scale to; 3,H,W: in colour", "H,W", rare=True
