@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fedtct.cli import main
 from fedtct.cli import screen as module
-from fedtct.cli.screen import Screen
+from fedtct.cli.screen import Screen, percent
 from fedtct.history import RATED_ON, Row
 from fedtct.runs.folder import RunFolder
 
@@ -102,3 +102,11 @@ def test_what_a_terminal_has_no_letter_for_does_not_end_a_command(
     assert main(["run", *SMALL[:6], *private, "--out", str(tmp_path / "a")]) == 0
     assert main(["export", str(tmp_path / "a"), "--out", str(tmp_path / "model.safetensors")]) == 0
     assert "? = 8 at ? = 1e-05" in written.getvalue().decode("latin-1")
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(None, "-"), (0.0, "0.0 %"), (1e-9, "<0.1 %"), (0.0004, "<0.1 %"), (0.0006, "0.1 %"), (1, "100.0 %")],
+)
+def test_a_share_that_is_not_zero_is_not_shown_as_zero(share: float | None, text: str) -> None:
+    assert percent(share) == text

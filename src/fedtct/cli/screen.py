@@ -224,5 +224,7 @@ def duration(seconds: float) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share as people read it."""
-    return "-" if share is None else f"{100 * share:.1f} %"
+    """A share as people read it: what is there at all is not shown as none."""
+    if share is None:
+        return "-"
+    return "<0.1 %" if 0 < share < 0.0005 else f"{100 * share:.1f} %"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from fedtct.data.numbers import warn_of_units
+from fedtct.data.odd_numbers import warn_of_odd_numbers
 from fedtct.data.tables import NUMBER, TEXT, TO_IGNORE, Column, Facts, TableCode, odd_ones
 from fedtct.data.texts import spelt_alike
 from fedtct.errors import FedtctError, listing, quoted
@@ -22,7 +23,7 @@ TOLD_EACH = "whoever asks the silos, every other silo and whoever gets the model
 
 
 def describe_table(table: pd.DataFrame, whose: str) -> list[dict[str, Any]]:
-    """What a silo tells about its table, as plain values; with warnings of texts that it may not mean to tell."""
+    """What a silo tells about its table, as plain values; with warnings of what it may not mean to tell."""
     told = []
     for name, column in table.items():
         values = column.to_numpy()
@@ -30,6 +31,8 @@ def describe_table(table: pd.DataFrame, whose: str) -> list[dict[str, Any]]:
         _warn_of_slips(facts, values, whose)  # which may be why there are too many texts
         told.append(asdict(facts.checked(whose)))
         _warn_of_many_texts(facts, whose)
+        if facts.kind == NUMBER:
+            warn_of_odd_numbers(facts.name, values, TO_IGNORE)
     return told
 
 
@@ -48,7 +51,12 @@ def _warn_of_many_texts(facts: Facts, whose: str) -> None:
     if len(facts.categories) > max(MANY_TEXTS, facts.present / 2):
         warnings.warn(
             f"{whose}: column '{facts.name}' has {len(facts.categories)} different texts in {facts.present} training "
-            f"rows; {TOLD_EACH}: ignore names, numbers of people, dates and notes",
+            f"rows; {TOLD_EACH}: ignore names, numbers of people, dates and notes (--ignore)"
+            + (
+                ", or name it as group if several rows are of one (--group)"
+                if len(facts.categories) < facts.present
+                else ""
+            ),
             stacklevel=2,
         )
 

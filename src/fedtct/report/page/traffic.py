@@ -22,6 +22,7 @@ from fedtct.report.page.blocks import (
 )
 from fedtct.report.page.progress import MEASURES, THICK, WIDER, place, round_of
 from fedtct.report.page.tasks import Method, Task
+from fedtct.runs.summary import in_megabytes
 
 WAYS = {"down": "received", "up": "sent"}
 MOST_SILOS = 60  # in a table or a chart with a row for each
@@ -120,6 +121,6 @@ def _table(history: Sequence[Row]) -> Table:
     sums: dict[str, list[float]] = {}
     for row in (row for row in history if row.silo_bytes_down):
         for name, down, up in zip(row.silos, row.silo_bytes_down, row.silo_bytes_up, strict=True):
-            sums[name] = [a + b for a, b in zip(sums.get(name, [0, 0, 0]), (1, down / 1e6, up / 1e6), strict=True)]
-    rows = [TableRow([name, f"{n:.0f}", f"{down:,.2f}", f"{up:,.2f}"]) for name, (n, down, up) in sums.items()]
+            sums[name] = [a + b for a, b in zip(sums.get(name, [0, 0, 0]), (1, down, up), strict=True)]
+    rows = [TableRow([name, f"{n:.0f}", in_megabytes(down), in_megabytes(up)]) for name, (n, down, up) in sums.items()]
     return Table(COLUMNS, rows)

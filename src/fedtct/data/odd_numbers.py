@@ -1,0 +1,43 @@
+"""Numbers that were hardly measured: those of records, and those that stand for a missing value."""
+
+import warnings
+
+import numpy as np
+from numpy.typing import NDArray
+
+ENOUGH = 30  # rows, to tell the numbers of records: among so many whole numbers below 60 some are the same
+MARKS = [sign * (10.0**digits - 1) for digits in range(2, 7) for sign in (1, -1)]  # 99, -99, 999 and so on
+
+
+def warn_of_odd_numbers(name: str, values: NDArray[np.float64], to_ignore: str) -> None:
+    """Say so of a column of numbers, some of which may be missing; in the same words in every silo."""
+    if are_of_records(values):
+        warnings.warn(
+            f"column '{name}' holds another whole number in every row, in order or with few left out, as numbers of "
+            f"records are: if it says nothing about a sample, {to_ignore}",
+            stacklevel=2,
+        )
+    for mark in marks_of_missing(values):
+        warnings.warn(
+            f"column '{name}' holds {mark:.0f} in several rows, far from all its other values: if it stands for what "
+            "is missing, leave these empty",
+            stacklevel=2,
+        )
+
+
+def are_of_records(values: NDArray[np.float64]) -> bool:
+    """Whether each row has a whole number of its own, and they go up or down from row to row or leave few out."""
+    if len(values) < ENOUGH or (values != np.round(values)).any() or len(np.unique(values)) < len(values):
+        return False
+    steps = np.diff(values)
+    return bool((steps > 0).all() or (steps < 0).all() or np.ptp(values) < 2 * len(values))
+
+
+def marks_of_missing(values: NDArray[np.float64]) -> list[float]:
+    """Numbers of nothing but nines, each more than once, further from all others than these are from each other."""
+    there = values[~np.isnan(values)]
+    others = there[~np.isin(there, MARKS)]
+    if not len(others) or not np.ptp(others):
+        return []
+    far = [mark for mark in MARKS if np.abs(others - mark).min() > np.ptp(others)]
+    return [mark for mark in far if (there == mark).sum() > 1]
