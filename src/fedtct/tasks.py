@@ -93,16 +93,22 @@ class Classification:
             if not all_whole(names):
                 raise FedtctError(f"{whose}: y holds class names, but the silos' classes are numbers from 0")
             y = torch.tensor([int(name) for name in names])
-        if len(y) and not (int(y.min()) >= 0 and int(y.max()) < outputs):
-            raise FedtctError(f"{whose} has labels outside 0 … {outputs - 1}: the silos have {outputs} classes")
+        if outside := y[(y < 0) | (y >= outputs)].tolist():
+            raise FedtctError(
+                f"{whose} has labels outside 0 … {outputs - 1}: the silos have {outputs} classes",
+                data=f". Found: {listing(sorted(set(outside)))}, in {len(outside)} of {len(y)} samples",
+            )
         return y
 
     def _numbered(self, y: Names, whose: str) -> Tensor:
         different, places = np.unique(y.astype(str), return_inverse=True)
         label_of = {name: label for label, name in enumerate(self.names)}
-        if unknown := [str(name) for name in different if name not in label_of]:
-            known = listing(self.names)
-            raise FedtctError(f"{whose} has class '{unknown[0]}', which no silo trains on. They have: {known}")
+        if unknown := {str(name): int((places == k).sum()) for k, name in enumerate(different) if name not in label_of}:
+            found = listing(f"'{name}' ({count})" for name, count in unknown.items())
+            raise FedtctError(
+                f"{whose} has classes that no silo trains on; they have {listing(self.names)}",
+                data=f". Found: {found}, in {sum(unknown.values())} of {len(y)} samples",
+            )
         return torch.tensor([label_of[str(name)] for name in different], dtype=torch.long)[torch.from_numpy(places)]
 
     def decode(self, scores: Tensor) -> Answers:

@@ -333,7 +333,8 @@ BAD = {
     "compare --data silos --target state --test linked.csv --methods fedavg": "give it a place of its own",
     "run --data pictures --test pictures/north/ill": "give it a place of its own",
     "run --data pictures --test pictures": "give it a place of its own",
-    "run --data silos --target state --test fox.csv": "has class 'fox', which no silo trains on",
+    "run --data silos --target state --test fox.csv": "has classes that no silo trains on; they have ill, well. "
+    "Found: 'fox' (9), in 9 of 9 samples",
 }
 
 

@@ -11,7 +11,7 @@ from fedtct.runs.folder import RunFolder
 RUN = ["run", "--data", "silos", "--target", "state", "--test", "test.csv", *QUICK, "--method", "fedavg"]
 
 
-def begin_and_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+def begin_and_stop(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
     """By Ctrl-C, before its first row."""
 
     def stop(self, row):
@@ -19,7 +19,7 @@ def begin_and_stop(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with monkeypatch.context() as context:
         context.setattr(RunFolder, "record", stop)
-        assert main([*RUN, "--out", "a"]) == 130
+        assert main([*RUN, *words, "--out", "a"]) == 130
 
 
 @pytest.mark.parametrize("command", ["predict a --input test.csv", "export a"])
@@ -56,13 +56,38 @@ def test_a_run_goes_on_where_its_files_were_moved_to(folder, capsys, monkeypatch
     capsys.readouterr()
     moved = ["--test", "elsewhere/t.csv", "--json"]
     assert main(["run", "--resume", "a", "--data", "others", *moved]) == 2
-    assert "the run was begun with silos north, south, here are north, west" in capsys.readouterr().err
+    told = "others lacks 'south', which the run was begun with and holds 'west', which the run was begun without"
+    assert f"{told}: give files their old names" in capsys.readouterr().err
     assert (folder / "a" / "config.toml").read_text() == begun
     assert main(["run", "--resume", "a", "--data", str(folder / "elsewhere" / "tables") + "/", *moved]) == 0
     assert "other data" not in capsys.readouterr().err
     there, again = ([row.test_accuracy for row in RunFolder.read(path).history] for path in ("whole", "a"))
     assert again == there
     assert RunFolder.read("a").config.test == "elsewhere/t.csv"
+
+
+@pytest.mark.parametrize("rates", ["0.1", "0.1,0.01"])
+def test_a_silo_whose_file_is_gone_is_named(rates, folder, capsys, monkeypatch):
+    begin_and_stop(monkeypatch, "--lr", rates)
+    (folder / "silos" / "north.csv").rename("north.csv")
+    capsys.readouterr()
+    assert main(["run", "--resume", "a"]) == 2
+    assert "silos lacks 'north', which the run was begun with: give files their old names" in capsys.readouterr().err
+
+
+def test_what_is_wrong_in_several_files_is_said_at_once(folder, capsys):
+    for name, rows in {"north": 60, "west": 60, "east": 20}.items():
+        table = patients(rows, 0)
+        table.loc[:1, "state"] = None
+        table.to_csv(f"silos/{name}.csv", index=False)
+    assert main(["run", "--data", "silos", "--target", "state"]) == 2
+    told = "rows have no 'state' (nothing, NA, None or null is there): fill it in, or drop them"
+    assert capsys.readouterr().err.splitlines() == [
+        f"fedtct: silos/east.csv: 2 of 20 {told}",
+        f"silos/north.csv: 2 of 60 {told} (the same in west)",
+    ]
+    assert main(["run", "--data", "silos", "--target", "stat"]) == 2
+    assert capsys.readouterr().err.count("has no column 'stat'") == 1
 
 
 def test_files_of_ones_own_are_not_added_to_a_run_that_goes_on(folder, capsys):

@@ -53,12 +53,10 @@ def test_whole_numbers_as_names_are_in_the_order_of_numbers_and_come_back_as_num
 
 
 def test_a_class_that_no_silo_trains_on_is_refused():
-    with pytest.raises(
-        FedtctError, match=r"the test data has class 'fox', which no silo trains on\. They have: cat, dog"
-    ):
+    with pytest.raises(FedtctError, match="the test data has classes that no silo trains on; they have cat, dog"):
         TCT.fit(named(), test=(PARTS[0][0][:1], ["fox"]))
     model = FedAvg("linear", rounds=1).fit(named()).model
-    with pytest.raises(FedtctError, match="has class 'fox'"):
+    with pytest.raises(FedtctError, match="Found: 'fox'"):
         model.score(PARTS[0][0][:1], ["fox"])
     with pytest.raises(FedtctError, match="a single class, cat"):
         TCT.fit(named([only(PARTS[0], 0)]))

@@ -199,8 +199,11 @@ def test_little_noise_hardly_changes_the_model_and_it_survives_saving(tmp_path):
 
 
 def test_a_silo_checks_its_labels_itself():
-    with pytest.raises(fedtct.FedtctError, match="silo 0 has labels outside 0 … 1: the silos have 2 classes"):
+    with pytest.raises(
+        fedtct.FedtctError, match="silo 0 has labels outside 0 … 1: the silos have 2 classes"
+    ) as refused:
         fedtct.FedAvg("mlp", **PRIVATE_FEDAVG | {"num_classes": 2}).fit(skewed_silos())
+    assert refused.value.shareable.endswith("2 classes")  # which labels, and how many, stays in the silo
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedtct.classifier import Fit
-from fedtct.data.sources import read_samples, reading
+from fedtct.data.sources import read_silo, reading
 from fedtct.deploy.log_lines import Speaker, say, warnings_said
 from fedtct.deploy.polling import pull_sooner
 from fedtct.deploy.registration import whose_keys
@@ -230,4 +230,4 @@ def _fit(federation: FlowerFederation, folder: ServerFolder, server: ServerConfi
 
 def test_data(server: ServerConfig, config: RunConfig) -> tuple[Any, Any] | None:
     """The server's own test data, if it has any."""
-    return read_samples(Path(server.test), *reading(config)) if server.test else None
+    return read_silo(Path(server.test), *reading(config))[:2] if server.test else None

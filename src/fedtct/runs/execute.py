@@ -1,7 +1,7 @@
 """Run a configuration from its data to its model, in a folder."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from fedtct.agreement import agree
+from fedtct.answers import Description
 from fedtct.classifier import Fit
 from fedtct.data import Dataset, load_dataset, partition
 from fedtct.data.samples import quantities
 from fedtct.data.sources import read_samples, read_silo, reading, silo_paths
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, listing
 from fedtct.federation import LocalFederation, pick_device, pick_precision
 from fedtct.files import files_of
 from fedtct.hardware.memory import free_bytes
@@ -25,6 +26,8 @@ from fedtct.runs.watcher import Watcher
 from fedtct.seeds import generator
 from fedtct.silo import Silo
 from fedtct.tasks import Regression
+
+MOST_LINES = 12  # of what is wrong in silos' files
 
 
 class Known(NamedTuple):
@@ -64,6 +67,7 @@ def execute(folder: RunFolder, look: Look | None = None, fit: Callable[[RunFolde
     """Fit what the folder's configuration says, from where it stands; a finished run is only read."""
     if folder.finished:
         return folder.fit()
+    folder.check_silos(own_files(folder.config))
     job = prepare(folder.config, folder.watcher)
     folder.mark_files(own_files(folder.config))
     with folder.telling_why(), quantities(folder.config.task == "regression"):
@@ -123,24 +127,46 @@ def dealt_job(config: RunConfig) -> Job:
 def own_job(config: RunConfig, watcher: Watcher) -> Job:
     """Silos' own data, from a file or a folder of images each."""
     config.network()  # better an error before the data is read
-    how, paths = reading(config), silo_paths(Path(config.data))
+    paths = silo_paths(Path(config.data))
     if len(paths) != config.silos:
         raise FedtctError(f"{config.data} holds {len(paths)} silos: the run was begun with {config.silos}")
     if config.test:
         check_test(Path(config.test), paths)
-    silos: list[Silo] = []
-    for name, path in paths.items():
-        with quantities(config.task == "regression"):
-            x, y, groups = _read(path, how, _state(path))
-            silos.append(Silo(x, y, holdout=config.holdout, groups=groups, name=name))
-        watcher.count("reading silos", len(silos), len(paths))
-    agreed = agree([silo.describe() for silo in silos], None, names=[silo.name for silo in silos])
+    silos, told = _read_silos(config, paths, watcher)
+    agreed = agree(told, None, names=[silo.name for silo in silos])
     test = _read_test(config, agreed.inputs) if config.test else None
     warn_of_memory(config, agreed.inputs.shape, agreed.outputs, sum(map(len, silos)) + (len(test[1]) if test else 0))
     if isinstance(agreed.task, Regression):
         return Job(Known(test, 0, ()), silos)
     names = agreed.task.names or tuple(map(str, range(agreed.outputs)))
     return Job(Known(test, agreed.outputs, names), silos)
+
+
+def _read_silos(config: RunConfig, paths: Mapping[str, Path], watcher: Watcher) -> tuple[list[Silo], list[Description]]:
+    """All silos, and what they tell; what is wrong in several is said at once, as others may have to mend it."""
+    silos: list[Silo] = []
+    told: list[Description] = []
+    wrong: dict[str, dict[str, str]] = {}  # by what is wrong, without whose it is: the silos, and what is said of each
+    how = reading(config)
+    for done, (name, path) in enumerate(paths.items(), 1):
+        try:
+            with quantities(config.task == "regression"):
+                x, y, groups = _read(path, how, _state(path))
+                silos.append(Silo(x, y, holdout=config.holdout, groups=groups, name=name))
+                told.append(silos[-1].describe())
+        except FedtctError as error:
+            wrong.setdefault(str(error).removeprefix(str(path)).removeprefix(name), {})[name] = str(error)
+        watcher.count("reading silos", done, len(paths))
+    if wrong:
+        lines = [said + _so_are(others) for (_, said), *others in map(dict.items, wrong.values())]
+        more = [f"and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
+        raise FedtctError("\n".join(lines[:MOST_LINES] + more))
+    return silos, told
+
+
+def _so_are(others: Sequence[tuple[str, str]]) -> str:
+    """Of which other silos the same is said."""
+    return f" (the same in {listing(name for name, _ in others)})" if others else ""
 
 
 def check_test(test: Path, silos: Mapping[str, Path]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import torch
 
 from fedtct.classifier import MODEL_FILE, Classifier, Fit
-from fedtct.errors import Diverged, FedtctError, listing
+from fedtct.errors import Diverged, FedtctError, listing, quoted
 from fedtct.federation import pick_device
 from fedtct.files import drop_halves, fingerprint, read_json, strict, sync, write_json, write_text
 from fedtct.history import Checkpoint, Finding, History, Journal, Row, as_plain
@@ -244,13 +244,22 @@ class RunFolder(Journal):
         engine: str = sittings[-1]["engine"] if sittings else self.engine
         return engine
 
+    def check_silos(self, paths: Mapping[str, Path]) -> None:
+        """Refuse other silos than those that the run was begun with."""
+        begun, here = ({*files} - {TEST} for files in (self._marks("files"), paths))
+        if begun and begun != here:
+            lost, new = sorted(begun - here), sorted(here - begun)
+            told = [f"lacks {quoted(lost)}, which the run was begun with"] if lost else []
+            told += [f"holds {quoted(new)}, which the run was begun without"] if new else []
+            raise FedtctError(
+                f"{self.config.data} {' and '.join(told)}: give files their old names, say where they are "
+                "now (--data), or begin a new run"
+            )
+
     def mark_files(self, paths: Mapping[str, Path]) -> None:
         """Take the fingerprints of people's own files, and say so if the run was begun with others."""
         self.files = {name: fingerprint(path) for name, path in paths.items()}
         before = self._marks("files")
-        begun, here = (sorted({*files} - {TEST}) for files in (before, paths))
-        if begun and begun != here:
-            raise FedtctError(f"the run was begun with silos {listing(begun)}, here are {listing(here)}")
         if changed := [name for name, mark in self.files.items() if before.get(name, mark) != mark]:
             told = f"the files of {listing(changed)} are not those that the run was begun with"
             warnings.warn(f"{told}: it goes on with other data", stacklevel=2)

@@ -9,7 +9,7 @@ from pathlib import Path
 from fedtct.errors import Diverged, FedtctError
 from fedtct.files import read_json, write_json
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import Look, execute, rehearse
+from fedtct.runs.execute import Look, execute, own_files, rehearse
 from fedtct.runs.folder import CONFIG, RunFolder
 from fedtct.runs.lock import hold, release
 from fedtct.runs.places import free_folder, resuming
@@ -88,6 +88,8 @@ class Plan:
         folder = Path(folder) if resume else free_folder(folder)
         left = self._unfinished(folder)
         for name in left:
+            if (folder / name / CONFIG).is_file():
+                RunFolder.read(folder / name).check_silos(own_files(self.runs[name]))
             job, share = rehearse(self.runs[name]), self.runs[name].holdout
             if settle and not any(len(silo.held_y) for silo in job.silos):
                 raise FedtctError(f"no silo has enough samples to hold out {share:g} of them: use a larger holdout")
