@@ -1,4 +1,4 @@
-"""What a silo keeps on its own disk between questions, each of which finds a new process: its memory and its features.
+"""What a silo keeps on its own disk between questions, each of which finds a new process: memory, features, images.
 
 Files are safetensors with a checksum, replaced whole. What cannot be read, or is not what was written, counts as not
 there, and is built again.
@@ -8,22 +8,38 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from fedtct.errors import FedtctError
-from fedtct.files import drop_halves, replacing, write_text
+from fedtct.files import drop_halves, read_json, replacing, write_json
 from fedtct.training import Memory
 
 FEATURES, FROZEN, CHECKSUM = "features.safetensors", "frozen.safetensors", "checksum"
-DATA = "data-fingerprint"
+SAMPLES, DATA = "samples.safetensors", "data.json"
 KEEP_SECONDS = 30 * 24 * 3600.0  # for a run whose end a silo never heard of
+
+
+class DataMarks(NamedTuple):
+    """Fingerprints of a silo's data, when it first heard of the run and by now, and how it looks; empty if unknown."""
+
+    begun: str
+    now: str
+    glance: str
+
+    @property
+    def is_other(self) -> bool:
+        """Whether it is not what it was when the run began."""
+        return self.now != "" and self.now != self.begun
 
 
 class RunCache:
@@ -84,14 +100,29 @@ class RunCache:
         """Put these in the place of those before."""
         self._write(self.folder / FROZEN, tensors, {})
 
-    def data_changed(self, fingerprint: str) -> bool:
-        """Whether the silo's data is not what it was when it was first asked about it."""
+    def samples(self, data: str) -> list[Any]:
+        """The parts of these data's samples; none if they are not kept."""
+        tensors, which = _read(self.folder / SAMPLES) or ({}, {})
+        parts = [tensors[name] for name in sorted(tensors)] if which.get("data") == data else []
+        return [_as_names(part) if part.dtype == torch.int32 else part for part in parts]
+
+    def keep_samples(self, parts: Sequence[Any], data: str) -> None:
+        """Keep images and what is to be learnt of them, if there is room: they can be read again."""
+        tensors = {str(n): part if isinstance(part, Tensor) else _as_numbers(part) for n, part in enumerate(parts)}
+        if _size(self.root) + sum(tensor.nbytes for tensor in tensors.values()) <= self.limit:
+            with suppress(FedtctError, OSError):
+                self._write(self.folder / SAMPLES, tensors, {"data": data})
+
+    def data(self, glance: str, fingerprint: Callable[[], str]) -> DataMarks:
+        """Which data the silo has by now. Its files are read only if they no longer look as they did."""
         file = self.folder / DATA
-        if file.is_file():
-            return file.read_text(encoding="utf-8") != fingerprint
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_text(file, fingerprint)
-        return False
+        known = _read_marks(file)
+        now = known["now"] if known and glance and glance == known["glance"] else fingerprint()
+        marks = {"begun": known.get("begun", now), "now": now, "glance": glance}
+        if now and marks != known:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            write_json(file, marks)
+        return DataMarks(**marks)
 
     def forget(self) -> None:
         """The run is over."""
@@ -116,9 +147,12 @@ class RunCache:
             ) from error
 
     def _make_room(self, size: int) -> None:
-        """Drop what killed processes left, runs that are long gone, then the oldest, until there is room."""
+        """Drop what killed processes left, runs that are long gone, images, then the oldest, until there is room."""
         drop_halves(self.folder)
         drop_old_runs(self.root)
+        for samples in self.root.glob(f"*/{SAMPLES}"):  # they can be read again
+            if _size(self.root) + size > self.limit:
+                samples.unlink(missing_ok=True)
         others = sorted((f for f in self.root.iterdir() if f.is_dir() and f != self.folder), key=_touched)
         for folder in others:
             if _size(self.root) + size > self.limit:
@@ -146,6 +180,22 @@ def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]] | None:
     except (SafetensorError, OSError):
         return None
     return (tensors, which) if which.pop(CHECKSUM, "") == _checksum(tensors, which) else None
+
+
+def _read_marks(path: Path) -> dict[str, str]:
+    try:
+        return dict(read_json(path))
+    except (FedtctError, ValueError, TypeError):
+        return {}
+
+
+def _as_numbers(names: NDArray[np.str_]) -> Tensor:
+    """The letters of texts, as whole numbers: a row for each."""
+    return torch.from_numpy(names.view(np.int32).reshape(len(names), names.itemsize // 4))
+
+
+def _as_names(letters: Tensor) -> NDArray[np.str_]:
+    return letters.numpy().view(f"U{letters.shape[1]}").ravel()
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -21,7 +21,7 @@ from flwr.clientapp import ClientApp
 from torch import Tensor
 
 import fedtct
-from fedtct.deploy.cache import RunCache
+from fedtct.deploy.cache import DataMarks, RunCache
 from fedtct.deploy.local_dp import with_flowers_noise
 from fedtct.deploy.log_lines import say, warnings_said
 from fedtct.deploy.privacy_budget import Budget, Refusal
@@ -50,7 +50,7 @@ from fedtct.privacy import AddNoise
 from fedtct.questions import Message, about
 from fedtct.seated_silo import SeatedSilo
 from fedtct.seeds import digest
-from fedtct.silo import Silo
+from fedtct.silo import Silo, SiloData
 from fedtct.training.corrections import REMEMBERING
 
 log = logging.getLogger(__name__)
@@ -70,6 +70,8 @@ class Seat:
     secret: str = ""  # that noise is drawn with
     budget: Budget | None = None  # without one the server says how private replies are
     fingerprint: Callable[[], str] = str  # of its data, if it lies in files
+    glance: Callable[[], str] = str  # of how these look from outside: as long as that holds, so does the fingerprint
+    keeps_samples: bool = False  # since to read them takes long
     app: Callable[[], Path] = Path.cwd  # the folder of the app that came with the run
     installed_models: bool = False  # else a server's message can call what is in that app alone
     say: Callable[[str], None] = log.info  # for whoever looks after it
@@ -109,6 +111,8 @@ def deployed_silo(context: Context) -> Seat:
         secret=silo.secret(),
         budget=silo.budget(),
         fingerprint=silo.fingerprint,
+        glance=silo.glance,
+        keeps_samples=silo.path(silo.data).is_dir(),
         app=_app_folder,
         say=say,
     )
@@ -168,9 +172,10 @@ def respond(seat: Seat, envelope: Envelope, message: Message, add_noise: AddNois
     if question == FORGET:
         cache.forget()
         return {}
+    data = cache.data(seat.glance(), seat.fingerprint)
     if kept := _kept_answer(cache, envelope):
         return kept
-    silo = _seated(seat, envelope, add_noise)
+    silo = _seated(seat, _samples(seat, cache, data), envelope, add_noise)
     federation = LocalFederation([silo], silo.device, precision=seat.precision)
     if envelope.network and question != "describe":  # whether its data fits is for the server to say
         federation.use(_network(json.loads(envelope.network), seat))
@@ -181,16 +186,28 @@ def respond(seat: Seat, envelope: Envelope, message: Message, add_noise: AddNois
     forgot = bool(about(question).memory) and not _take_memory(silo, cache, envelope, message)
     (answer,) = federation.deliver(question, message)
     _keep(silo, cache, envelope, message, answer)
-    changed = question == "describe" and not seat.budget and cache.data_changed(seat.fingerprint())
+    changed = question == "describe" and not seat.budget and data.is_other
     if changed:
         seat.say(OTHER_DATA)
     notes = {FORGOT: True} if forgot else {CHANGED: True} if changed else {}
     return answer | notes
 
 
-def _seated(seat: Seat, envelope: Envelope, add_noise: AddNoise) -> SeatedSilo:
+def _samples(seat: Seat, cache: RunCache, data: DataMarks) -> SiloData:
+    """The silo's data, as it was kept if it takes long to read."""
+    if not seat.keeps_samples:
+        return seat.load()
+    if kept := cache.samples(data.now):
+        return SiloData(seat.name, *kept)
+    silo = seat.load()
+    if data.now and seat.glance() == data.glance:  # else files changed as they were read
+        cache.keep_samples(silo.parts(), data.now)
+    return silo
+
+
+def _seated(seat: Seat, silo: SiloData, envelope: Envelope, add_noise: AddNoise) -> SeatedSilo:
     """The silo at the place that the server gives it; one with a budget counts what it tells, and is discreet."""
-    silo, device, secret = seat.load(), pick_device(seat.device), _secret(seat, envelope)
+    device, secret = pick_device(seat.device), _secret(seat, envelope)
     if not seat.budget:
         return SeatedSilo(silo, envelope.seat, device, secret=secret, add_noise=add_noise)
     spend = partial(seat.budget.spend, envelope.run)

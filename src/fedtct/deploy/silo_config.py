@@ -5,6 +5,7 @@ import re
 import secrets
 import tempfile
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from fedtct.deploy.privacy_budget import Budget
 from fedtct.deploy.settings import check_settings
 from fedtct.errors import FedtctError, check_positive
 from fedtct.federation import pick_device, pick_precision
-from fedtct.files import fingerprint
+from fedtct.files import fingerprint, glance
 from fedtct.importing import import_function, is_function_name
 from fedtct.privacy import check_budget
 from fedtct.runs.places import check_place
@@ -105,9 +106,19 @@ class SiloConfig:
         return secret
 
     def fingerprint(self) -> str:
-        """Of the data's files; nothing is known of what a function returns."""
-        path = self.path(self.data)
-        return fingerprint(path) if path.exists() else ""
+        """Of the data's files and how they are read; nothing is known of what a function returns."""
+        return self._name_of_data(fingerprint)
+
+    def glance(self) -> str:
+        """The same of how the files look from outside: while that holds, so does the fingerprint."""
+        return self._name_of_data(glance)
+
+    def _name_of_data(self, name_of: Callable[[Path], str]) -> str:
+        path, how = self.path(self.data), (*reading(self), self.holdout, self.classes)
+        try:
+            return f"{name_of(path)}, read by {how}" if path.exists() else ""
+        except OSError:  # reading the data will fail, too, and say why
+            return ""
 
     def budget(self) -> Budget | None:
         """What this silo lets out about its samples, if it has a limit of its own."""
