@@ -7,6 +7,8 @@ import pytest
 from flower_helpers import METHODS, InlineGrid, over, parts
 
 import fedtct
+from fedtct.deploy.cache import RunCache
+from fedtct.federation.wire import OTHER_DATA
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 
@@ -52,6 +54,71 @@ def test_data_that_changed_since_the_run_began_is_told_of(tmp_path):
     assert [text for text in said[101] if "not what it was" in text]
     assert [text for text in said[100] if "not what it was" in text] == []
     assert said[100][1].startswith("s0 answered 'train' of round 1 in ")
+
+
+def changing(grid, question, count, **changes):
+    """The second silo's data is other data from when it is asked a question for so many times; what it says."""
+    said, now = [], {"data": "as it was"}
+    grid.seats[101] = replace(grid.seats[101], fingerprint=lambda: now["data"], say=said.append)
+
+    def change(message):
+        if grid.asked[-1] == (101, question) and grid.asked.count((101, question)) == count:
+            grid.seats[101] = replace(grid.seats[101], **changes)
+            now["data"] = "other"
+
+    grid.before = change
+    return said
+
+
+def other(texts):
+    return [text.removeprefix("warning: ") for text in texts if OTHER_DATA in text]
+
+
+@pytest.mark.parametrize("question", ["train", "evaluate"])
+def test_data_that_changes_while_a_run_goes_on_is_told_of_once(question, grid):
+    warned, federation = [], over(grid)
+    said = changing(grid, question, 1 if question == "evaluate" else 2)
+    federation.post.warn = warned.append
+    METHODS["fedavg"].fit(federation)
+    assert other(said) == [OTHER_DATA]
+    assert other(warned) == [f"s1: {OTHER_DATA}"]
+
+
+@pytest.mark.parametrize("question", ["moments", "normalise", "regress"])
+def test_features_of_samples_that_changed_are_built_anew_though_labels_are_the_same(question, grid):
+    x, y = parts()[1]
+    said = changing(grid, question, 1, load=lambda: fedtct.Silo(16 - x, y))
+    METHODS["tct"].fit(over(grid))
+    assert grid.asked.count((101, "moments")) == (1 if question == "moments" else 2)
+    assert other(said) == [OTHER_DATA]
+
+
+def test_what_was_answered_of_other_samples_is_not_answered_again(grid):
+    changing(grid, "moments", 2, load=lambda: fedtct.Silo(16 - parts()[1][0], parts()[1][1]))
+    change, of = grid.before, []
+
+    def before(message):
+        change(message)
+        if grid.asked[-1] == (101, "normalise"):
+            of.append(RunCache(grid.seats[101].cache, "run", 10**9).features()[1]["data"])
+
+    grid.before = before
+    for _ in range(2):  # it goes on after a crash before features were normalised, say
+        METHODS["tct"].fit(over(grid))
+    assert of == ["as it was", "other"]
+
+
+def test_rows_that_come_while_a_run_goes_on_take_part_when_it_is_resumed(tmp_path):
+    grid, notes = InlineGrid(tmp_path, parts()), []
+    x, y = parts()[1]
+    said = changing(grid, "train", 2, load=lambda: fedtct.Silo(x.repeat(2, 1, 1, 1), y.repeat(2)))
+    METHODS["fedavg"].fit(over(grid, notes, min_silos=3))
+    assert other(said) == [OTHER_DATA]
+    missing = [note["missing"] for note in notes if note["question"] == "train"]
+    assert [list(names) for names in missing] == [[], ["s1"]]
+    assert "must stay the same during a run" in missing[1]["s1"]
+    METHODS["fedavg"].fit(over(grid, notes, min_silos=4))
+    assert other(said) == [OTHER_DATA] * 2
 
 
 def test_a_late_silo_is_told_of_texts_that_nobody_learns(tmp_path):

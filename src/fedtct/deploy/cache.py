@@ -35,6 +35,7 @@ class DataMarks(NamedTuple):
     begun: str
     now: str
     glance: str
+    before: str  # at the question before
 
     @property
     def is_other(self) -> bool:
@@ -122,7 +123,7 @@ class RunCache:
         if now and marks != known:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_json(file, marks)
-        return DataMarks(**marks)
+        return DataMarks(**marks, before=known.get("now", now))
 
     def forget(self) -> None:
         """The run is over."""

@@ -173,24 +173,23 @@ def respond(seat: Seat, envelope: Envelope, message: Message, add_noise: AddNois
         cache.forget()
         return {}
     data = cache.data(seat.glance(), seat.fingerprint)
-    if kept := _kept_answer(cache, envelope):
-        return kept
+    if data.is_other and (data.now != data.before or question == "describe"):
+        warnings.warn(OTHER_DATA, stacklevel=2)
+    notes = {CHANGED: True} if data.is_other and not seat.budget else {}
+    if kept := _kept_answer(cache, envelope, data):
+        return kept | notes
     silo = _seated(seat, _samples(seat, cache, data), envelope, add_noise)
     federation = LocalFederation([silo], silo.device, precision=seat.precision)
     if envelope.network and question != "describe":  # whether its data fits is for the server to say
         federation.use(_network(json.loads(envelope.network), seat))
     if "moments" in about(question).rests_on:
-        _take_features(silo, cache, envelope)
+        _take_features(silo, cache, envelope, data)
     if message.get("frozen"):
         _take_frozen(silo, cache, message)
     forgot = bool(about(question).memory) and not _take_memory(silo, cache, envelope, message)
     (answer,) = federation.deliver(question, message)
-    _keep(silo, cache, envelope, message, answer)
-    changed = question == "describe" and not seat.budget and data.is_other
-    if changed:
-        seat.say(OTHER_DATA)
-    notes = {FORGOT: True} if forgot else {CHANGED: True} if changed else {}
-    return answer | notes
+    _keep(silo, cache, envelope, data, message, answer)
+    return answer | notes | ({FORGOT: True} if forgot else {})
 
 
 def _samples(seat: Seat, cache: RunCache, data: DataMarks) -> SiloData:
@@ -230,11 +229,11 @@ def _secret(seat: Seat, envelope: Envelope) -> str:
     return seat.secret and f"{seat.secret}/{envelope.run}/{network}"
 
 
-def _kept_answer(cache: RunCache, envelope: Envelope) -> Message:
+def _kept_answer(cache: RunCache, envelope: Envelope, data: DataMarks) -> Message:
     """What was answered when the features were built, if they are there already; empty if they are not."""
     question = envelope.question
     tensors, which = cache.features() if about(question).builds_features else ({}, {})
-    if not which or which["recipe"] != envelope.recipe:
+    if not which or which["recipe"] != envelope.recipe or which["data"] != data.now:
         return {}
     if question == "moments":
         return {"n": int(tensors["n"]), "mean": tensors["mean"], "m2": tensors["m2"]}
@@ -243,7 +242,7 @@ def _kept_answer(cache: RunCache, envelope: Envelope) -> Message:
     return {}
 
 
-def _take_features(silo: SeatedSilo, cache: RunCache, envelope: Envelope) -> None:
+def _take_features(silo: SeatedSilo, cache: RunCache, envelope: Envelope, data: DataMarks) -> None:
     tensors, which = cache.features()
     raw = which.get("features", "") == ""
     if which.get("recipe") != envelope.recipe or (raw and envelope.question != "normalise"):
@@ -251,16 +250,17 @@ def _take_features(silo: SeatedSilo, cache: RunCache, envelope: Envelope) -> Non
     if not raw and which["features"] != envelope.features:
         cache.drop_features()  # normalised in another way: the raw ones are gone
         raise Unprepared
-    if which.get("answers") != _answers(silo):  # rows would be regressed on what is to be learnt of others
-        warnings.warn(OTHER_DATA, stacklevel=2)
+    if not _made_of(silo, data).items() <= which.items():  # rows would be regressed on what is to be learnt of others
+        if which["data"] == data.now:  # it is not known yet, as where a function makes them
+            warnings.warn(OTHER_DATA, stacklevel=2)
         cache.drop_all_of_the_data()
         raise Unprepared
     silo.take_features(tensors)
 
 
-def _answers(silo: SeatedSilo) -> str:
-    """A name for what is to be learnt of the silo's samples, in their order."""
-    return digest({"y": silo.y, "held_y": silo.held_y})
+def _made_of(silo: SeatedSilo, data: DataMarks) -> dict[str, str]:
+    """Names for what features are made of: the data, and what is to be learnt of its samples, in their order."""
+    return {"data": data.now, "answers": digest({"y": silo.y, "held_y": silo.held_y})}
 
 
 def _take_frozen(silo: SeatedSilo, cache: RunCache, message: Message) -> None:
@@ -279,7 +279,9 @@ def _take_memory(silo: SeatedSilo, cache: RunCache, envelope: Envelope, message:
     return bool(memory) or envelope.last < 0 or message["correction"] not in REMEMBERING
 
 
-def _keep(silo: SeatedSilo, cache: RunCache, envelope: Envelope, message: Message, answer: Message) -> None:
+def _keep(
+    silo: SeatedSilo, cache: RunCache, envelope: Envelope, data: DataMarks, message: Message, answer: Message
+) -> None:
     question = envelope.question
     if question == "freeze":
         cache.keep_frozen({name: value for name, value in message.items() if isinstance(value, Tensor)})
@@ -287,10 +289,9 @@ def _keep(silo: SeatedSilo, cache: RunCache, envelope: Envelope, message: Messag
         cache.remember(envelope.position, silo.memory, envelope.last)
     if question == "moments":
         statistics = {"n": torch.tensor(answer["n"]), "mean": answer["mean"], "m2": answer["m2"]}
-        which = {"recipe": envelope.recipe, "answers": _answers(silo)}
-        cache.keep_features(silo.features() | statistics, which)
+        cache.keep_features(silo.features() | statistics, {"recipe": envelope.recipe} | _made_of(silo, data))
     if question == "normalise":
         raw, _ = cache.features()
         statistics = {key: raw[key] for key in ("n", "mean", "m2")}
-        which = {"recipe": envelope.recipe, "features": envelope.features, "answers": _answers(silo)}
-        cache.keep_features(silo.features() | statistics, which)
+        which = {"recipe": envelope.recipe, "features": envelope.features}
+        cache.keep_features(silo.features() | statistics, which | _made_of(silo, data))

@@ -73,6 +73,7 @@ class Post:
     ) -> None:
         self.grid, self.terms, self.roster, self.heard, self.warn = grid, terms, roster, heard, warn
         self._told: set[str] = set()  # what was warned of since the round began
+        self._changed: set[str] = set()  # silos whose data was said to be other data
 
     def exchange(self, letter: Letter, nodes: Sequence[int], enough: int | None = None) -> Exchange:
         """Send a question to nodes and take in what they reply in time; after ``enough`` answers time is short."""
@@ -144,8 +145,9 @@ class Post:
         elif reason and self.roster.taken(name, node):
             name = f"{name} ({called})"
         done.down[name], done.up[name] = done.down.pop(called, 0), sent_bytes(reply.content)
-        if own.get(CHANGED):
-            self.tell(f"{name}: {OTHER_DATA}")
+        if own.get(CHANGED) and name not in self._changed:
+            self._changed.add(name)
+            self.warn(f"{name}: {OTHER_DATA}")
         if reason:
             self.tell(done.fail(name, reason, node))
         elif own.get(UNPREPARED):
