@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from flower_helpers import METHODS, PRIVATE, InlineGrid, assert_same, local, over, parts
+from flower_helpers import METHODS, PRIVATE, InlineGrid, Tampered, assert_same, config, local, over, parts
 from flwr.app import Context, RecordDict
 from flwr.app import Message as FlowerMessage
 
@@ -191,3 +191,43 @@ def test_a_model_without_a_name_is_refused(grid):
 def test_terms_that_cannot_be_met_are_refused(terms):
     with pytest.raises(fedtct.FedtctError):
         Terms(**{"silos": 4, "min_silos": 4} | terms)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("n", 7, "it says that it has 7 samples, but it told of "),
+        ("fedtct.silo", "eve", "it calls itself 'eve': a silo keeps the name that its key was made for"),
+        ("fedtct.version", "0", "it runs fedtct 0, the server "),
+    ],
+)
+def test_a_silo_is_told_why_its_answer_did_not_count(name, value, told, tmp_path):
+    grid, said = Tampered(tmp_path, 102, "train", lambda content: config(content).update({name: value})), {}
+    for node, seat in grid.seats.items():
+        grid.seats[node] = replace(seat, say=said.setdefault(node, []).append)
+    METHODS["fedavg"].fit(over(grid, min_silos=3))
+    lines = [line for line in said[102] if "did not count" in line]
+    assert len(lines) == 2  # of two rounds
+    assert f"s2: the server did not count its answer to 'train': {told}" in lines[0]
+    assert not [line for node in (100, 101, 103) for line in said[node] if "did not count" in line]
+
+
+def test_a_silo_whose_answer_is_late_is_told_so_but_not_what_it_knows_itself(grid):
+    said = {node: [] for node in grid.seats}
+    for node, seat in grid.seats.items():
+        grid.seats[node] = replace(seat, say=said[node].append)
+    loads = grid.seats[101].load
+
+    def fails():
+        raise fedtct.FedtctError("the disk is gone")
+
+    def before(message):
+        of_the_first_round = 4 < len(grid.asked) <= 8
+        (grid.late.add if of_the_first_round else grid.late.discard)(102)
+        grid.seats[101] = replace(grid.seats[101], load=fails if of_the_first_round else loads)
+
+    grid.before = before
+    METHODS["fedavg"].fit(over(grid, min_silos=2))
+    lines = {node: [line for line in lines if "did not count" in line] for node, lines in said.items()}
+    late = "s2: the server did not count its answer to 'train': no answer within 0.2 s"
+    assert lines == {100: [], 101: [], 102: [late], 103: []}

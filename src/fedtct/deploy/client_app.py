@@ -132,6 +132,8 @@ def reply(message: FlowerMessage, context: Context, seat: Seat) -> Any:
         question, rest = unpack(message.content)
         envelope = unseal(rest)
         fp16, asked = envelope.fp16, f"'{envelope.question}'"
+        if envelope.uncounted:
+            seat.say(f"{seat.name}: the server did not count its answer to {envelope.uncounted}")
         if about(envelope.question).memory:
             asked += f" of round {envelope.position + 1}"
         if seat.secret and question.get("noise"):

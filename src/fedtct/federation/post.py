@@ -73,6 +73,7 @@ class Post:
     ) -> None:
         self.grid, self.terms, self.roster, self.heard, self.warn = grid, terms, roster, heard, warn
         self._told: set[str] = set()  # what was warned of since the round began
+        self._uncounted: dict[int, str] = {}  # which answers of nodes, and why, until they are told
         self._changed: set[str] = set()  # silos whose data was said to be other data
 
     def exchange(self, letter: Letter, nodes: Sequence[int], enough: int | None = None) -> Exchange:
@@ -94,6 +95,7 @@ class Post:
         late = f"no answer within {round(time.monotonic() - start, 1):g} s"
         for node in pending.values():
             self.tell(done.fail(self.roster.name(node), late))
+            self._uncounted[node] = f"'{letter.question}': {late}"
         return done
 
     def begin_round(self) -> None:
@@ -121,6 +123,7 @@ class Post:
     def _addressed(self, letter: Letter, content: RecordDict, node: int) -> FlowerMessage:
         name, own = self.roster.name(node), letter.envelope
         own = replace(own, seat=self.roster.seats.get(name, own.seat), last=letter.last.get(name, own.last))
+        own = replace(own, uncounted=self._uncounted.pop(node, ""))
         kind = "train" if letter.question == "train" else "query"
         return FlowerMessage(addressed(content, seal(own)), node, kind, ttl=self.terms.round_timeout + SPARE_SECONDS)
 
@@ -137,6 +140,7 @@ class Post:
         except Exception as error:  # whatever it is that a silo sent
             reason = f"its reply cannot be read ({type(error).__name__}): does it run fedtct {fedtct.__version__}?"
             self.tell(done.fail(called, reason, node))
+            self._uncounted[node] = f"'{letter.question}': {reason}"
             return
         if letter.question == "describe" and not reason and not own.get(UNPREPARED):
             reason = self.roster.introduce(node, name, message["n"], message["held"])
@@ -150,6 +154,8 @@ class Post:
             self.warn(f"{name}: {OTHER_DATA}")
         if reason:
             self.tell(done.fail(name, reason, node))
+            if ERROR not in own:  # that it could not answer, it knows
+                self._uncounted[node] = f"'{letter.question}': {reason}"
         elif own.get(UNPREPARED):
             done.unprepared.add(name)
         else:

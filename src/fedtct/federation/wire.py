@@ -36,6 +36,7 @@ class Envelope:
 
     The round is number ``position``; a silo goes on from what it remembers of round ``last``, the last of its own that
     counted, or from nothing if that is negative. ``recipe`` and ``features`` name the features that the question needs.
+    ``uncounted`` tells which answer of the silo's before did not count, and why: it cannot know otherwise.
     """
 
     question: str
@@ -47,6 +48,7 @@ class Envelope:
     recipe: str = ""
     features: str = ""
     fp16: bool = False
+    uncounted: str = ""
 
 
 def pack(message: Message, own: dict[str, Any], fp16: bool = False) -> RecordDict:
