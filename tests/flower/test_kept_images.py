@@ -46,9 +46,9 @@ def configure(grid, folder, node, more=""):
 @pytest.fixture
 def decoded(grid, monkeypatch):
     """Whose folders of images were decoded."""
-    whose, read = [], silo_config.read_samples
+    whose, read = [], silo_config.read_silo
     monkeypatch.setattr(
-        silo_config, "read_samples", lambda path, *how: whose.append(int(path.parent.name)) or read(path, *how)
+        silo_config, "read_silo", lambda path, *how: whose.append(int(path.parent.name)) or read(path, *how)
     )
     return whose
 
