@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from fedtct.errors import FedtctError, check_whole
 from fedtct.least_squares import Sums
 from fedtct.models import Weights
 from fedtct.seeds import whole_digest
 
-AddNoise = Callable[[Weights, Weights, float, float, list[int]], Weights]  # as noisy_update does
+AddNoise = Callable[[Weights, Weights, float, float, bytes], Weights]  # as noisy_update does
 LARGEST_EPSILON = 100.0  # beyond it nothing is promised
 LEAST = 1e-9  # noise or clip, and 1/LEAST is the largest: no run needs others, and their squares are finite
 
@@ -89,8 +89,30 @@ def _root(rising: Callable[[float], float], low: float, high: float) -> float:
 
 # The releases.
 
+ROUNDED = 1 + 1e-5  # times: in float32 a norm of one may come out longer, by far less than this
 
-def draw_key(secret: str, question: str, seat: int, *content: Mapping[str, Any]) -> list[int]:
+
+class Draws:
+    """Gaussian numbers that tell nothing of each other to whoever lacks the key: of a stream of SHAKE-256 (FIPS 202).
+
+    Sums that are zero in any case show their noise, and from it the state of numpy's generators could be worked out,
+    with all the noise that they have still to give.
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key, self._calls = key, 0
+
+    def normal(self, mean: float, deviation: float, size: tuple[int, ...]) -> NDArray[np.float64]:
+        """As of numpy's generators."""
+        from scipy.special import ndtri  # slow to import, and only noise needs it
+
+        self._calls += 1
+        stream = hashlib.shake_256(self._key + self._calls.to_bytes(8, "little")).digest(8 * math.prod(size))
+        shares = ((np.frombuffer(stream, "<u8") >> 12) + 0.5) * 2.0**-52  # above 0 and below 1, exactly
+        return np.asarray(mean + deviation * ndtri(shares).reshape(size))
+
+
+def draw_key(secret: str, question: str, seat: int, *content: Mapping[str, Any]) -> bytes:
     """What a reply's noise is drawn from: the message, the samples, and the reply as it is before.
 
     A question that is asked again after a crash gets the same answer, which tells nothing more. Two answers that differ
@@ -98,7 +120,7 @@ def draw_key(secret: str, question: str, seat: int, *content: Mapping[str, Any])
     different questions, or about other samples, that must not be told either.
     """
     text = "/".join([secret, question, str(seat), *map(whole_digest, content)])
-    return [int(word) for word in np.frombuffer(hashlib.sha256(text.encode()).digest(), np.uint32)]
+    return hashlib.sha256(text.encode()).digest()
 
 
 def is_noised(message: Mapping[str, Any]) -> bool:
@@ -126,7 +148,7 @@ def bounded(start: Weights, local: Weights, clip: float) -> Weights:
     return Weights(*((share * update).to(here.dtype) for here, update in zip(start, updates, strict=True)))
 
 
-def noisy_update(start: Weights, local: Weights, clip: float, noise: float, key: list[int]) -> Weights:
+def noisy_update(start: Weights, local: Weights, clip: float, noise: float, key: bytes) -> Weights:
     """Where training led, its update clipped and noised.
 
     The noise is on the update, before it is added to where training began: a server may have it begin so far from zero
@@ -137,7 +159,7 @@ def noisy_update(start: Weights, local: Weights, clip: float, noise: float, key:
     # Within the clip already, but the mod measures again, in float32: what it finds too long it shortens by a digit.
     norm = float(np.sqrt(sum(np.linalg.norm(update.flat) ** 2 for update in updates)))
     shrink = min(1.0, clip / norm) if norm else 1.0
-    draws, deviation = np.random.RandomState(key), noise * update_sensitivity(clip)
+    draws, deviation = Draws(key), noise * update_sensitivity(clip)
     for update in updates:
         update *= shrink
         update += draws.normal(0.0, deviation, update.shape).astype(update.dtype)
@@ -145,26 +167,26 @@ def noisy_update(start: Weights, local: Weights, clip: float, noise: float, key:
 
 
 def sums_sensitivity(num_classes: int) -> float:
-    """How far one sample moves (Σz̃z̃ᵀ, Σz̃yᵀ), with features of norm one: z̃ = (1, z), so |z̃|² = 2.
+    """How far one sample (z, y), replaced by (x, v), moves what is told of (Σz̃z̃ᵀ, Σz̃yᵀ), with z̃ = (1, z) and |z| ≤ 1.
 
-    |aaᵀ − bbᵀ|² = |a|⁴ + |b|⁴ − 2(a·b)² ≤ 8, and |ayᵀ − bvᵀ| ≤ |a||y| + |b||v| with |y|² = 1 − 1/C.
+    Of Σz̃z̃ᵀ the upper triangle is told, and n is known. With r = z·x it moves by |z − x|² + |zzᵀ − xxᵀ|² at most, which
+    is (2 − 2r) + (2 − 2r²); Σz̃yᵀ by |z̃|²|y|² + |x̃|²|v|² − 2(z̃·x̃)(y·v) ≤ 4q + 2(1 + r)(1 − q), since |y|² = q = 1 − 1/C
+    and y·v ≥ q − 1. Together this is largest at r = −q/2, and is reached there. Norms are one but for rounding errors.
     """
-    return math.sqrt(8 + 8 * (1 - 1 / num_classes))
+    q = 1 - 1 / num_classes
+    return ROUNDED * math.sqrt(4 + (2 + q) ** 2 / 2)
 
 
-def noisy_sums(sums: Sums, noise: float, key: list[int]) -> Sums:
+def noisy_sums(sums: Sums, noise: float, key: bytes) -> Sums:
     """Sums of bounded features and classes with noise on all but n and Σ|y|² = n·(1 − 1/C).
 
     This Σ|y|² is computed anew: rounding errors of the sum depend on the labels.
     """
-    draws, classes = np.random.RandomState(key), sums.t.shape[1]
+    draws, (size, classes) = Draws(key), sums.t.shape
     deviation = noise * sums_sensitivity(classes)
-    upper = torch.triu(_gaussian(draws, deviation, sums.s))
-    upper[0, 0] = 0.0
-    symmetric = upper + torch.triu(upper, 1).T
-    yy = float(sums.s[0, 0]) * (1 - 1 / classes)
-    return Sums(sums.s + symmetric, sums.t + _gaussian(draws, deviation, sums.t), yy)
-
-
-def _gaussian(draws: np.random.RandomState, deviation: float, like: Tensor) -> Tensor:
-    return torch.from_numpy(draws.normal(0.0, deviation, tuple(like.shape))).to(like)
+    of_s, of_t = (
+        torch.from_numpy(draws.normal(0.0, deviation, count)).to(sums.s)
+        for count in ((size * (size + 1) // 2,), (size, classes))
+    )
+    of_s[0] = 0.0
+    return Sums(sums.s + Sums.unpack(of_s, size), sums.t + of_t, float(sums.s[0, 0]) * (1 - 1 / classes))

@@ -37,7 +37,7 @@ from fedtct.training.evaluation import batch_size
 FEATURE_BATCH = 500
 
 
-def _count_nothing(key: list[int], noise: float) -> None:
+def _count_nothing(key: bytes, noise: float) -> None:
     """No budget of a silo's own: in a simulation the server keeps the only account."""
 
 
@@ -65,7 +65,7 @@ class SeatedSilo:
         *,
         secret: str = "",
         add_noise: AddNoise = noisy_update,
-        spend: Callable[[list[int], float], None] = _count_nothing,
+        spend: Callable[[bytes, float], None] = _count_nothing,
         discreet: bool = False,
     ) -> None:
         self.given, self.index, self.device = silo.at(index, device), index, device
@@ -238,7 +238,7 @@ class SeatedSilo:
             sums = noisy_sums(sums, message["noise"], self._release("sums", message, sums._asdict()))
         return {"n": len(self), "s": sums.pack(), "t": sums.t, "yy": sums.yy}
 
-    def _release(self, question: str, message: Message, reply: Message) -> list[int]:
+    def _release(self, question: str, message: Message, reply: Message) -> bytes:
         """Charge the privacy budget for a reply that is about to leave, and give what its noise is drawn from."""
         if not is_noised(message):
             raise FedtctError("noise and clip must be plain numbers, neither huge nor tiny")

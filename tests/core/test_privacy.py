@@ -8,6 +8,7 @@ import torch
 from core_helpers import quick, skewed_data, skewed_silos
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import kstest
 from torch import nn
 
 import fedtct
@@ -21,7 +22,7 @@ from fedtct.tangent import Recipe
 from fedtct.tangent.features import TangentMap
 from fedtct.tasks import Classification
 
-KEY = [1, 2, 3]
+KEY = b"key"
 targets = Classification().targets
 PRIVATE_FEDAVG = {"rounds": 2, "local_epochs": 1, "num_classes": 3, "noise": 0.5, "clip": 0.3}
 
@@ -54,32 +55,45 @@ def test_what_is_spent_is_what_was_budgeted_and_releases_add_up(epsilon, delta, 
     assert noise == pytest.approx(math.sqrt(releases) * privacy.noise_multiplier(epsilon, delta, 1), rel=1e-9)
 
 
-def unit(draws, d):
+def told_of(z, label, classes):
+    """What a silo with this sample alone tells of its sums."""
+    sums = Sums.of([(z.unsqueeze(0), targets(torch.tensor([label]), classes).double())])
+    return torch.cat([sums.pack(), sums.t.flatten()])
+
+
+def within(draws, d, length):
     z = draws.normal(size=d)
-    return torch.from_numpy(z / np.linalg.norm(z))
+    return torch.from_numpy(length * z / np.linalg.norm(z))
 
 
 @quick
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(2, 5), st.booleans())
-def test_one_sample_moves_the_sums_by_their_sensitivity_at_most(seed, d, classes, opposite):
+def test_one_sample_moves_what_is_told_of_sums_by_their_sensitivity_at_most(seed, d, classes, bounded):
     draws = np.random.default_rng(seed)
-    first = unit(draws, d)
-    second = -first if opposite else unit(draws, d)
-    labels = torch.from_numpy(draws.integers(classes, size=2))
-    one, two = (
-        Sums.of([(z.unsqueeze(0), targets(label.unsqueeze(0), classes).double())])
-        for z, label in zip((first, second), labels, strict=True)
+    lengths = draws.choice([1.0, 0.5, 0.0], 2) if bounded else (1.0, 1.0)
+    first, second = (
+        told_of(within(draws, d, length), int(label), classes)
+        for length, label in zip(lengths, draws.integers(classes, size=2), strict=True)
     )
-    assert one.yy == pytest.approx(two.yy)
-    moved = math.hypot(float((one.s - two.s).norm()), float((one.t - two.t).norm()))
-    assert moved <= privacy.sums_sensitivity(classes) + 1e-9
+    assert float((first - second).norm()) <= privacy.sums_sensitivity(classes)
 
 
-def test_the_bound_on_sums_is_nearly_reached():
-    """Opposite features of one label: the bound is not a loose one."""
-    z, y = torch.tensor([[1.0]]), targets(torch.tensor([0]), 10).double()
-    one, two = Sums.of([(z, y)]), Sums.of([(-z, y)])
-    assert math.hypot(float((one.s - two.s).norm()), float((one.t - two.t).norm())) > 0.6 * privacy.sums_sensitivity(10)
+@pytest.mark.parametrize("classes", [2, 3, 10, 100])
+def test_the_bound_on_sums_is_reached(classes):
+    """It promises no more than is needed."""
+    angle = math.asin((1 / classes - 1) / 2) / 2
+    z = torch.tensor([math.cos(angle), math.sin(angle)], dtype=torch.float64)
+    moved = float((told_of(z, 0, classes) - told_of(z.flip(0), 1, classes)).norm())
+    assert moved == pytest.approx(privacy.sums_sensitivity(classes), rel=2e-5)
+
+
+def test_noise_is_gaussian_and_its_own_for_every_key_and_draw():
+    draws = privacy.Draws(KEY)
+    first, second = (draws.normal(1.0, 3.0, (100_000,)) for _ in range(2))
+    assert kstest((first - 1) / 3, "norm").pvalue > 0.01
+    for other in (second, privacy.Draws(b"another").normal(1.0, 3.0, (100_000,))):
+        assert abs(np.corrcoef(first, other)[0, 1]) < 0.02
+    assert np.array_equal(first, privacy.Draws(KEY).normal(1.0, 3.0, (100_000,)))
 
 
 def test_updates_are_clipped_and_the_noise_has_the_deviation_it_is_to_have():

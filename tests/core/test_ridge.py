@@ -206,7 +206,7 @@ def test_with_noise_the_covariance_of_few_samples_is_decomposed_whole():
     """It is indefinite, which the short way cannot take: most of the problem would be dropped without a word."""
     draws = torch.Generator().manual_seed(0)
     z, y = torch.randn(10, 40, generator=draws), torch.randn(10, 3, generator=draws)
-    sums = noisy_sums(Sums.of([(z, y)]), noise=0.1, key=[1])
+    sums = noisy_sums(Sums.of([(z, y)]), noise=0.1, key=b"1")
     path = Ridge(noise=0.1).decompose(sums, Normaliser.identity(40))
     mean = sums.s[0, 1:] / 10
     eigenvalues, q = torch.linalg.eigh(sums.s[1:, 1:] / 10 - torch.outer(mean, mean))
@@ -219,7 +219,7 @@ def test_with_noise_the_covariance_of_few_samples_is_decomposed_whole():
 def test_with_noise_the_strength_is_how_far_noise_moves_the_covariance(silos):
     d, n = 150, 1000.0
     nothing = Sums.of([(torch.zeros(0, d), torch.zeros(0, 3))])
-    parts = [noisy_sums(nothing, noise=0.5, key=[place]) for place in range(silos)]
+    parts = [noisy_sums(nothing, noise=0.5, key=bytes([place])) for place in range(silos)]
     s = sum(part.s for part in parts)
     s[0, 0] = n
     moved = torch.linalg.eigvalsh(s[1:, 1:] / n)[-1].item() * d  # features of norm one are scaled by √d

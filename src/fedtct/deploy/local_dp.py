@@ -11,7 +11,7 @@ from flwr.clientapp.mod import LocalDpMod
 from fedtct.errors import FedtctError
 from fedtct.federation.wire import pack, unpack
 from fedtct.models import Weights
-from fedtct.privacy import bounded, noisy_update, update_sensitivity
+from fedtct.privacy import Draws, bounded, noisy_update, update_sensitivity
 
 # The mod's noise is sensitivity·√(2·ln(1.25/δ))/ε. Our account is of the whole run and exact, so the noise is given as
 # the sensitivity, and these make the factor one.
@@ -19,7 +19,7 @@ EPSILON, DELTA = 1.0, 1.25 / math.sqrt(math.e)
 
 
 def with_flowers_noise(
-    question: FlowerMessage, context: Context, start: Weights, local: Weights, clip: float, noise: float, key: list[int]
+    question: FlowerMessage, context: Context, start: Weights, local: Weights, clip: float, noise: float, key: bytes
 ) -> Weights:
     """What training led to, its update clipped and noised by Flower, drawn from ``key``.
 
@@ -29,14 +29,14 @@ def with_flowers_noise(
     asked = FlowerMessage(pack(zero._asdict(), {}), reply_to=question)
     answered = FlowerMessage(pack(update._asdict(), {}), reply_to=question)
     mod = LocalDpMod(clip, noise * update_sensitivity(clip), EPSILON, DELTA)
-    before = np.random.get_state()  # noqa: NPY002 (what the mod draws from)
-    np.random.seed(key)  # noqa: NPY002 (so does this)
+    numpys = np.random.normal
+    np.random.normal = Draws(key).normal  # type: ignore[assignment]  # see there for what is wrong with numpy's
     try:
         noisy = mod(asked, context, lambda *_: answered)
     except ZeroDivisionError:  # by the norm of an update: that of a training that diverged is zero
         return noisy_update(start, local, clip, noise, key)
     finally:
-        np.random.set_state(before)  # noqa: NPY002 (it is whoever else's in this process)
+        np.random.normal = numpys
     if noisy.has_error():
         raise FedtctError(f"differential privacy failed: {noisy.error.reason}")
     updates = unpack(noisy.content)[0]

@@ -64,9 +64,9 @@ class Budget:
         if spec.task != NUMBERED or spec.num_classes < 2 or spec.inputs.table or spec.inputs.dtype == torch.int64:
             raise Refusal("this silo answers with differential privacy alone, and about arrays with labels from 0")
 
-    def spend(self, run: str, key: list[int], noise: float) -> None:
+    def spend(self, run: str, key: bytes, noise: float) -> None:
         """Take down a release, by what its noise is drawn from, before it leaves; refused if nothing is left for it."""
-        name = hashlib.sha256(str(key).encode()).hexdigest()[:16]  # the key itself would give the noise away
+        name = hashlib.sha256(key).hexdigest()[:16]  # the key itself would give the noise away
         with self._ledger() as ledger:
             if name not in ledger.setdefault(run, {}):
                 self._check_room(ledger, noise**-2)
