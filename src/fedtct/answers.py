@@ -60,7 +60,10 @@ def agree_on_answers(silos: Mapping[str, Description], num_classes: int | None) 
     outputs = num_classes or _count_classes(told)
     for name, silo in silos.items():
         if (label := int(silo[LABELS].max())) >= outputs:
-            raise FedtctError(f"{name} has label {label}, but there are {outputs} classes, counted from 0")
+            raise FedtctError(
+                f"{name} has label {label}, but there are {outputs} classes, counted from 0: so says num_classes, or "
+                "the model's head by its outputs"
+            )
     if outputs < 2:
         raise FedtctError("all silos together have a single class, 0: there is nothing to learn")
     _check_learnt([(silo[LABELS].tolist(), silo.get(HELD_LABELS, torch.tensor([])).tolist()) for silo in told])

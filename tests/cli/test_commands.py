@@ -164,8 +164,14 @@ def test_a_comparison_ends_with_a_table(fedtct: Terminal) -> None:
     assert [line[:2] for line in lines] == [["iid", "fedavg"], ["classes:2", "fedavg"]]
     assert all("±" in line for line in lines)
     assert "4/4 fedavg classes:2 seed 1  stage 1  round 2 of 2" in fedtct.err
-    for path in ("summary.csv", "summary.json", "plots/iid/accuracy-by-round.svg", "fedavg-iid-seed1/plots/split.png"):
+    for path in (
+        "summary.csv",
+        "summary.json",
+        "plots/iid/accuracy-by-round.svg",
+        "fedavg-iid-seed1/findings/split.json",
+    ):
         assert (fedtct.folder / "c" / path).is_file()
+    assert not (fedtct.folder / "c" / "fedavg-iid-seed1" / "plots").exists()
     before = fedtct.tree()
     assert fedtct("compare", "--resume", "c", "--json") == 0
     assert len(json.loads(fedtct.out)["table"]) == 2

@@ -44,10 +44,21 @@ class Sequences(nn.Module):
         return self.head(x.unsqueeze(2))
 
 
+class OfComplexNumbers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(4, 4, dtype=torch.cfloat))
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head((x.cfloat() @ self.weight).abs())
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
         (None, "no model was given"),
+        (OfComplexNumbers(), "the model has complex parameters or buffers: make all real"),
         ("resnet-18", "unknown model 'resnet-18'. Known models: .*resnet18-bn"),
         ("my_net:build", "'my_net:build' is for commands: in Python give the function itself as model, or an nn.Mod"),
         (nn.Linear(4, 2), "has label 2, but there are 2 classes"),

@@ -50,14 +50,20 @@ def test_a_table_of_runs_has_what_they_reached_and_the_settings_in_which_they_di
         assert means[line.split, line.method] == pytest.approx(line.rating)
 
 
-def test_of_a_choice_the_table_says_which_run_was_taken(compared: Path, tmp_path: Path) -> None:
+def test_of_a_choice_the_table_has_the_run_that_was_taken_and_on_request_the_others(
+    compared: Path, tmp_path: Path
+) -> None:
     made = choose(candidates(RunConfig.of(**SMALL, method="fedavg", holdout=0.2), "lr", [0.1, 0.001]), tmp_path / "c")
-    found = fedtct.read_runs(tmp_path / "c").to_pandas()
+    runs = fedtct.read_runs(tmp_path / "c")
+    assert runs.to_pandas()["folder"].tolist() == [str(made.best.path)]
+    found = runs.to_pandas(lost=True)
     assert sorted(found["lr"]) == [0.001, 0.1]
     assert found.set_index("folder")["chosen"].to_dict() == {
         str(run.path): run.path == made.best.path for run in made.runs.values()
     }
-    both = fedtct.read_runs(tmp_path / "c", compared).to_pandas()
+    (beaten,) = set(made.runs.values()) - {made.best}
+    assert len(fedtct.read_runs(beaten.path).to_pandas()) == 1  # whoever asks for it alone gets it
+    both = fedtct.read_runs(tmp_path / "c", compared).to_pandas(lost=True)
     assert both["chosen"].notna().sum() == 2
     assert {"lr", "holdout"} <= set(both)
 

@@ -7,7 +7,7 @@ import typer
 
 from fedtct.cli.options import with_settings
 from fedtct.cli.output import next_free, print_lines
-from fedtct.cli.reporting import draw_comparison, look_at_run, optional_if, report_on, to_look_at
+from fedtct.cli.reporting import draw_comparison, optional_if, report_on, to_look_at
 from fedtct.cli.run import Config, Json, Out, Resume
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
@@ -75,6 +75,7 @@ def compare(
 def show(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool) -> None:
     """Run a comparison and show what came of it."""
     from fedtct.runs.compare import carry_out, table
+    from fedtct.runs.findings import find_all
     from fedtct.runs.tables import TABLE, write_comparison
 
     numbers, several = {name: n for n, name in enumerate(plan.runs, 1)}, len({c.seed for c in plan.runs.values()}) > 1
@@ -88,14 +89,14 @@ def show(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool) -> 
     with stoppable(screen, path, resuming("fedtct compare", path)), screen:
         screen.expect(len(plan.runs))
         screen.wait(f"checking {len(plan.runs)} runs")
-        runs = carry_out(plan, path, resume=resume, watch=watch, look=look_at_run)
+        runs = carry_out(plan, path, resume=resume, watch=watch, look=find_all)
         screen.wait("drawing and writing the report")
         lines = table(runs)
         with optional_if(were_over, screen):
             write_comparison(lines, runs, path)
             draw_comparison(runs, path)
             report_on(list(runs.values()), path)
-    print_lines(lines, path, json, to_look_at(path, TABLE))
+    print_lines(lines, list(runs.values()), path, json, to_look_at(path, TABLE))
 
 
 def words(text: str) -> list[str]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedtct.deploy.messages import Disclosure
     from fedtct.runs.choose import Choice
     from fedtct.runs.compare import Line
+    from fedtct.runs.folder import RunFolder
     from fedtct.runs.predictions import Evaluation
     from fedtct.runs.summary import CommonClass, Summary
 
@@ -97,11 +98,12 @@ def print_choice(choice: Choice, as_json: bool, page: Path) -> None:
     print_summary(summary, False, page)
 
 
-def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) -> None:
-    """The table of a comparison."""
+def print_lines(lines: Sequence[Line], runs: Sequence[RunFolder], folder: Path, as_json: bool, page: Path) -> None:
+    """The table of a comparison, and what it does not tell of its runs."""
     if as_json:
         print_json({"folder": str(folder), "table": [line.as_dict() for line in lines]})
         return
+    from fedtct.runs.caveats import caveats
     from fedtct.runs.summary import in_megabytes
 
     unit, show = _measure(lines[0].regression)
@@ -131,7 +133,7 @@ def print_lines(lines: Sequence[Line], folder: Path, as_json: bool, page: Path) 
             f"{line.seconds:,.1f}",
         )
     little = _little_said({(line.split, line.method): line.common for line in lines})
-    told = "".join(f"{note}\n" for note in dict.fromkeys(note for line in lines for note in line.caveats))
+    told = "".join(f"{note}\n" for note in caveats(runs))
     _print(table, f"{little}{told}everything is in {folder}, with a folder a run: look at {page}")
 
 

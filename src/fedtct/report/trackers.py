@@ -8,6 +8,7 @@ from typing import Any
 from fedtct.errors import FedtctError
 from fedtct.history import Row
 from fedtct.report.curves import so_far
+from fedtct.runs.choose import read_choice
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.summary import Summary
 
@@ -54,7 +55,8 @@ def write_mlflow(run: RunFolder) -> str:
     import mlflow
 
     mlflow.set_experiment("fedtct")
-    with mlflow.start_run(run_name=run.path.name) as tracked:
+    name = run.path.name if read_choice(run.path.parent) is None else f"{run.path.parent.name}/{run.path.name}"
+    with mlflow.start_run(run_name=name) as tracked:
         mlflow.log_params(_settings(run))
         for step, values in metrics(run):
             mlflow.log_metrics(values, step=step)

@@ -11,7 +11,6 @@ from typing import Any
 
 from fedtct.errors import FedtctError
 from fedtct.history import rated_on
-from fedtct.runs.caveats import caveats
 from fedtct.runs.choose import choice_of, chosen_settings, decide
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Look
@@ -97,7 +96,6 @@ class Line:
     seconds: float
     rated_on: str  # "test"; "holdout" where there is no test data, "train" if nothing is held out either
     worst_silo_on: str
-    caveats: tuple[str, ...]  # sentences
     regression: bool
 
     @classmethod
@@ -122,7 +120,6 @@ class Line:
             seconds=fmean(run.seconds for run in runs),
             rated_on=counts,
             worst_silo_on=" or ".join(dict.fromkeys(run.worst_silo_on for run in runs)),
-            caveats=tuple(caveats(folders)),
             regression=runs[0].regression,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import filterfalse
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
@@ -26,6 +27,7 @@ class Runs(Sequence[RunFolder]):
 
     def __init__(self, runs: Sequence[RunFolder]) -> None:
         self._runs = list(runs)
+        self._paths = {run.path for run in runs}
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -43,22 +45,27 @@ class Runs(Sequence[RunFolder]):
     def __iter__(self) -> Iterator[RunFolder]:
         return iter(self._runs)
 
-    def to_pandas(self) -> pd.DataFrame:
+    def to_pandas(self, *, lost: bool = False) -> pd.DataFrame:
         """A row a run: how good the model is that it ended with, what it took, and the settings in which runs differ.
 
-        Where a choice was made, ``chosen`` says which runs were taken: the others only show what was chosen from.
+        Where a choice was made, it has the run that was chosen; with ``lost``, also those that were not, and ``chosen``
+        says which is which.
         """
         import pandas as pd
 
-        summaries = [Summary.of(run).as_dict() for run in self]
-        varied = [name for name in self._varied() if name not in summaries[0]]
+        varied = self._varied()
         rows = []
-        for run, summary in zip(self, summaries, strict=True):
-            choice = read_choice(run.path.parent)
-            chosen = {} if choice is None else {"chosen": choice.best == run.path.name}
-            settings = {name: getattr(run.config, name) for name in varied}
+        for run in self if lost else filterfalse(self._has_lost, self):
+            summary = Summary.of(run).as_dict()
+            settings = {name: getattr(run.config, name) for name in varied if name not in summary}
+            chosen = {"chosen": not self._has_lost(run)} if lost and read_choice(run.path.parent) else {}
             rows.append({"folder": summary.pop("folder"), **chosen, **settings, **summary})
         return pd.DataFrame(rows)
+
+    def _has_lost(self, run: RunFolder) -> bool:
+        """Whether another of these runs was chosen, and not this one."""
+        choice = read_choice(run.path.parent)
+        return choice is not None and choice.best != run.path.name and run.path.with_name(choice.best) in self._paths
 
     def _varied(self) -> list[str]:
         """The settings that are not the same in all runs, but for those of the machine, which change no result."""
