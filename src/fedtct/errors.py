@@ -94,9 +94,14 @@ def check_known(name: str, known: Iterable[str], where: str) -> None:
     """Refuse a setting that does not exist, and say which one was probably meant."""
     known = list(known)
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1, cutoff=ALIKE)
-        hint = f"did you mean '{close[0]}'?" if close else f"known are {', '.join(known)}"
+        hint = probably(name, known) or f"known are {', '.join(known)}"
         raise FedtctError(f"{where} has an unknown setting '{name}': {hint}")
+
+
+def probably(name: str, known: Iterable[str]) -> str:
+    """Which of those that there are was probably meant, as a question; empty if none is alike."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=ALIKE)
+    return f"did you mean '{close[0]}'?" if close else ""
 
 
 def _finite(name: str, value: Any) -> float:

@@ -205,3 +205,39 @@ def test_a_column_of_texts_that_is_empty_in_a_file_holds_missing_values(tmp_path
     empty = write(tmp_path / "empty.csv", code=[None, None], x=[0.5, 1.5], y=["a", "b"])
     model = FedAvg("linear", rounds=1).fit(silos(full, empty, texts=["code"])).model
     assert np.isfinite(model.scores(read_samples(empty, "y", texts=["code"])[0])).all()
+
+
+@pytest.mark.parametrize("form", ["{}%", "{} kg", "€ {}", "{} mg/dl", "{},5 °C"])
+def test_numbers_with_a_unit_are_refused_unless_they_are_codes(form, tmp_path):
+    values = [form.format(k) for k in range(30)]
+    file = write(tmp_path / "a.csv", x=values, y=["ill", "well"] * 15)
+    with pytest.raises(FedtctError, match="holds numbers with a unit beside them: write the numbers alone") as refused:
+        read_samples(file, "y")
+    assert values[0] not in refused.value.shareable
+    assert read_samples(file, "y", texts=["x"])[0]["x"].tolist() == values
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [f"{k}{unit}" for k in range(15) for unit in "ab"],  # flats
+        ["7 kg", "8 kg", "9 kg"] * 10,
+        [f"ward {k}" for k in range(30)],
+        [f"{k}" for k in range(15)] + [f"{k} kg" for k in range(15)],
+        [f"2024-01-{k:02}" for k in range(1, 31)],
+    ],
+)
+def test_codes_with_letters_are_texts(values, tmp_path):
+    file = write(tmp_path / "a.csv", x=values, y=["ill", "well"] * 15)
+    assert read_samples(file, "y")[0]["x"].tolist() == values
+
+
+@pytest.mark.parametrize(("marks", "refused"), [(1, True), (10, True), (11, False)])
+def test_marks_among_numbers_are_refused_up_to_a_quarter_of_the_rows(marks, refused, tmp_path):
+    values = ["<5"] * marks + [str(k) for k in range(40 - marks)]
+    file = write(tmp_path / "a.csv", x=values, y=["ill", "well"] * 20)
+    if refused:
+        with pytest.raises(FedtctError, match=f"holds numbers, but not in {marks} of 40 rows"):
+            read_samples(file, "y")
+    else:
+        assert read_samples(file, "y")[0]["x"].tolist() == values

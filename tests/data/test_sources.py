@@ -390,3 +390,30 @@ def test_classes_written_as_real_numbers_are_noticed(target, task, told, tmp_pat
     pd.DataFrame({"a": [1, 2, 3], "y": target}).to_csv(tmp_path / "a.csv", index=False)
     assert read_samples(tmp_path / "a.csv", "y", task)[1].dtype == float
     assert any("if they are classes, set task = classification" in str(w.message) for w in recwarn) == told
+
+
+def test_columns_without_a_name_are_left_out_if_they_are_empty_and_else_refused(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("age; ;state;\n50;;ill; \n60; ;well;\n")
+    assert list(read_table(file)) == ["age", "state"]
+    file.write_text("age,,state,\n50,,ill,\n60,x,well,\n")
+    with pytest.raises(FedtctError, match="column 2 has no name in the first line: name it, or drop it"):
+        read_table(file)
+
+
+def test_a_first_line_that_comes_again_is_no_sample(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("age,state\nold,ill\nyoung,well\nage, state\nold,ill\n")
+    with pytest.raises(FedtctError, match="row 3 holds the names of columns again"):
+        read_table(file)
+    file.write_text("age,state\nold,ill\nage,well\n")
+    assert len(read_table(file)) == 2
+
+
+def test_a_name_that_is_nearly_that_of_a_column_is_recognised(tmp_path):
+    file = tmp_path / "a.csv"
+    file.write_text("age,State\n50,ill\n60,well\n")
+    with pytest.raises(FedtctError, match=r"has no column 'state': did you mean 'State'\? It has age, State"):
+        read_samples(file, "state")
+    with pytest.raises(FedtctError, match=r"has no column 'weight'\. It has age, State"):
+        read_samples(file, "weight")

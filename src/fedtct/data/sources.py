@@ -17,7 +17,7 @@ from fedtct.data.samples import FEW_WHOLE, MANY_WHOLE
 from fedtct.data.table_files import read_table, zeros_kept
 from fedtct.data.tables import from_matrix, refuse_numbers, refuse_slips
 from fedtct.data.texts import all_composed, composed
-from fedtct.errors import FedtctError, listing, quoted
+from fedtct.errors import FedtctError, listing, probably, quoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,8 +80,14 @@ def _read_groups(path: Path, group: str) -> pd.Series[Any]:
         raise FedtctError(f"{path} is no .csv or .parquet file, and has no column '{group}': leave out group (--group)")
     table = read_table(path)
     if group not in table.columns:
-        raise FedtctError(f"{path} has no column '{group}', which group names. It has {listing(table.columns)}")
+        raise FedtctError(f"{path} has no column '{group}', which group names{_those_there(group, table)}")
     return table[group]
+
+
+def _those_there(name: str, table: pd.DataFrame) -> str:
+    """The columns of a table, to whoever asked for another."""
+    hint = probably(name, table.columns)
+    return f"{': ' if hint else '.'}{hint} It has {listing(table.columns)}"
 
 
 def read_samples(
@@ -120,7 +126,7 @@ def _read_rows(
             f"{path} is a table: say which column is to be learnt, as target (--target), of {listing(table.columns)}"
         )
     if target not in table.columns:
-        raise FedtctError(f"{path} has no column '{target}'. It has {listing(table.columns)}")
+        raise FedtctError(f"{path} has no column '{target}'{_those_there(target, table)}")
     if missing := int(table[target].isna().sum()):
         raise FedtctError(
             f"{path}: {missing} of {len(table)} rows have no '{target}' (nothing, NA, None or null is there): "

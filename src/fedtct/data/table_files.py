@@ -86,7 +86,7 @@ def _read_csv(path: Path, texts: Sequence[str]) -> pd.DataFrame:
             "separator, and where numbers have decimal commas put semicolons between columns"
         )
     _refuse_twins(path, [_name(name) for name in written])
-    table = _without_row_numbers(table.rename(columns=_name))
+    table = _without_row_numbers(_without_nameless(path, table, written).rename(columns=_name))
     with_dots = [name for name in table.columns if table[name].dtype.kind == "f"]
     for name in table.columns:
         if table[name].dtype.kind == "O":
@@ -96,6 +96,7 @@ def _read_csv(path: Path, texts: Sequence[str]) -> pd.DataFrame:
         codes = table[name].dropna() if name in texts else ()
         if len(codes) and all(map(WHOLE_CODE.fullmatch, codes)):
             table[name] = table[name].str.removesuffix(".0")
+    _refuse_repeated_names(path, table)
     return table
 
 
@@ -122,6 +123,26 @@ def _refuse_twins(path: Path, names: Sequence[str]) -> None:
     """Refuse columns of the same name: nobody knows which is meant."""
     if twice := [name for name, count in Counter(names).items() if name and count > 1]:
         raise FedtctError(f"{path}: there are several columns called '{twice[0]}': rename or drop all but one")
+
+
+def _without_nameless(path: Path, table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """The table less columns without a name and without a value: spreadsheets end all rows with a separator.
+
+    The first one may have values: pandas writes row numbers so.
+    """
+    nameless = [place for place, name in enumerate(names) if place and not _name(name)]
+    if filled := [place for place in nameless if table.iloc[:, place].map(_word).notna().any()]:
+        raise FedtctError(f"{path}: column {filled[0] + 1} has no name in the first line: name it, or drop it")
+    return table.iloc[:, [place for place in range(len(names)) if place not in nameless]] if nameless else table
+
+
+def _refuse_repeated_names(path: Path, table: pd.DataFrame) -> None:
+    """Refuse a row that is the first line again, as where files were put one after another: it would be a sample."""
+    if any(values.dtype.kind != "O" for _, values in table.items()):  # such a row makes texts of all columns
+        return
+    again = (table == table.columns.to_numpy()).all(axis=1).to_numpy().nonzero()[0]
+    if len(again):
+        raise FedtctError(f"{path}: row {again[0] + 1} holds the names of columns again: drop it, and any like it")
 
 
 def _words(column: pd.Series[Any], decimal_commas: bool) -> pd.Series[Any]:

@@ -34,11 +34,12 @@ TO_IGNORE = "list it in ignore (--ignore in a command; in Python, drop it)"
 MAX_CATEGORIES = 500
 FAR = 1000  # standard deviations; in training, a single one of a million rows
 MANY_NUMBERS = 20  # different ones among texts: these are no codes
-FEW_ODD = 0.1  # of a column's values: texts among so many numbers are marks of missing values, or slips
+FEW_ODD = 0.25  # of a column's values: texts among so many numbers are marks of missing values, or slips
 LARGEST = 1e100  # beyond, squares overflow
 COMMA_NUMBER = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 GROUPED = re.compile(r"[+-]?\d{1,3}([ '’\u00a0\u202f]\d{3})+([.,]\d+)?")  # with something between thousands
 ANY_NUMBER = re.compile(r"[+-]?((\d+|\d{1,3}(\.\d{3})+)(,\d+)?|(\d+|\d{1,3}(,\d{3})+)(\.\d+)?)([eE][+-]?\d+)?")
+WITH_UNIT = re.compile(r"([$€£¥]?)\s*[+-]?\d[\d.,]*\s*([^\d\s.,]\D{0,9})?")
 CODE_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 NUMBERS = (Real, Decimal, np.bool_)  # databases and Parquet files have exact decimals
 TIMES = (date, time, timedelta)
@@ -102,6 +103,7 @@ def refuse_slips(values: Sequence[Any], whose: str) -> None:
     if not all(isinstance(value, str) for value in values):
         return
     refuse_numbers(values, whose)
+    _refuse_units(values, whose)
     others = [value for value in values if _as_number(value) is None]
     none = [value for value in others if not ANY_NUMBER.fullmatch(value) and not GROUPED.fullmatch(value)]
     written_otherwise = len(others) - len(none)
@@ -112,6 +114,18 @@ def refuse_slips(values: Sequence[Any], whose: str) -> None:
             f"{whose} holds numbers, but not in {len(others)} of {len(values)} rows: write "
             "numbers as 1234.5 and leave what is missing empty; if these are codes, list the column in texts",
             data=f". Found: {listing(odd)}",
+        )
+
+
+def _refuse_units(values: Sequence[str], whose: str) -> None:
+    """Refuse numbers that all have the same unit written beside them, as 39 % and € 7,50 have."""
+    found = [WITH_UNIT.fullmatch(value) for value in values]
+    units = {match.groups(default="") for match in found if match}
+    if all(found) and len(units) == 1 and any(*units) and len(set(values)) > MANY_NUMBERS:
+        raise FedtctError(
+            f"{whose} holds numbers with a unit beside them: write the numbers alone; if these are codes, list the "
+            "column in texts",
+            data=f". Found: {listing(values, most=3)}",
         )
 
 
