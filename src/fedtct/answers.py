@@ -51,7 +51,9 @@ def agree_on_answers(silos: Mapping[str, Description], num_classes: int | None) 
             raise FedtctError(f"all silos together have a single class, {names[0]}: there is nothing to learn")
         _check_learnt(classes)
         _warn_of_spellings(names)
-        _warn_of_numbers_and_words({name: json.loads(silo[NAMES]) for name, silo in silos.items()})
+        own_names = {name: json.loads(silo[NAMES]) for name, silo in silos.items()}
+        if not _warn_of_numbers_and_words(own_names):
+            _warn_of_other_words(own_names)
         return Classification(names), len(names)
     if num_classes == 1:
         raise FedtctError(
@@ -102,18 +104,33 @@ def _warn_of_spellings(names: Sequence[str]) -> None:
         warnings.warn(f"{told} count as different classes: write them alike in all silos if they are one", stacklevel=2)
 
 
-def _warn_of_numbers_and_words(classes: Mapping[str, Sequence[str]]) -> None:
-    """Say that classes are numbers in some silos, as 0 and 1, and words in all others, as no and yes."""
+def _warn_of_numbers_and_words(classes: Mapping[str, Sequence[str]]) -> bool:
+    """Whether classes are numbers in some silos, as 0 and 1, and words in all others, as no and yes; if so, say it."""
     kinds: dict[bool, dict[str, set[str]]] = {True: {}, False: {}}
     for silo, own in classes.items():
         numbers = {name.lstrip("-").isdecimal() for name in own}
         if len(numbers) == 2:
-            return
+            return False
         kinds[numbers.pop()][silo] = set(own)
     if all(kinds.values()):
         told = [f"{listing(sorted(set().union(*of.values())))} in {listing(of)}" for of in kinds.values()]
         warnings.warn(
             f"classes are {' and '.join(told)}, and count as different: write them alike in all silos if they are one",
+            stacklevel=2,
+        )
+    return all(kinds.values())
+
+
+def _warn_of_other_words(classes: Mapping[str, Sequence[str]]) -> None:
+    """Say that silos have as many classes each, two at least, and others, as no and yes, and nein and ja."""
+    silos: dict[tuple[str, ...], list[str]] = {}
+    for silo, own in classes.items():
+        silos.setdefault(tuple(own), []).append(silo)
+    size, several = len(next(iter(silos))), len(silos) > 1
+    if several and size > 1 and {*map(len, silos)} == {size} and len(set().union(*silos)) == size * len(silos):
+        told = [f"{listing(own)} in {listing(of)}" for own, of in silos.items()]
+        warnings.warn(
+            f"silos have no class in common: {listing(told, most=3)}. If they are the same, write them alike in all",
             stacklevel=2,
         )
 

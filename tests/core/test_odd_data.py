@@ -166,3 +166,40 @@ def test_weights_to_start_from_must_be_finite_and_in_a_file(tmp_path):
 def test_a_module_in_double_precision_takes_samples_as_they_are():
     model = fitted((X, Y), method=FedAvg(torch.nn.Sequential(torch.nn.Linear(3, 2)).double(), rounds=1))
     assert torch.equal(model.to_module()(model.spec.inputs.encode(X)), model.scores(X))
+
+
+def warned(*silos):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        FedAvg("linear", rounds=0).fit(silos)
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize(
+    ("classes", "says"),
+    [
+        ([["no", "yes"], ["nein", "ja"]], True),
+        ([["no", "yes"], ["no", "yes"], ["nein", "ja"]], True),
+        ([["no", "yes"], ["no", "maybe"]], False),
+        ([["cat"], ["dog"]], False),
+        ([["cat", "dog"], ["eel", "fox", "hen"]], False),
+        ([["no", "yes"], ["no", "yes"]], False),
+    ],
+)
+def test_silos_that_may_call_the_same_classes_otherwise_are_told_of(classes, says):
+    x = np.random.default_rng(0).normal(size=(12, 2)).astype(np.float32)
+    told = warned(*(Silo(x, own * (12 // len(own)), name=f"s{k}") for k, own in enumerate(classes)))
+    assert [text.startswith("silos have no class in common: no, yes in s0") for text in told] == [True] * says
+
+
+def test_a_column_that_is_empty_in_some_silos_alone_is_told_of():
+    full = pd.DataFrame({"age": [50.0, 60, 70, 80], "ward": ["a", "b"] * 2, "rate": [1.0, 2, 3, 5]})
+    bare = full.assign(age=np.nan, ward=None)
+    silos = [Silo(table, ["ill", "well"] * 2, name=name) for name, table in (("north", full), ("south", bare))]
+    (said,) = warned(*silos)
+    assert said.startswith("'age', 'ward' are empty in all training rows of south, and not in the other silos")
+    rare = full.assign(age=[50.0, np.nan, np.nan, np.nan])  # of which a silo may have none by chance
+    assert (
+        warned(Silo(rare, ["ill", "well"] * 2), Silo(bare.drop(columns="ward").assign(ward="a"), ["ill", "well"] * 2))
+        == []
+    )

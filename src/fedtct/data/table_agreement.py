@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MANY_TEXTS = 20  # different ones, in more than half of the rows: they may be names or numbers of people
+CHANCE = 0.001  # that a silo has no value of a column only because there are few
 TOLD_EACH = "whoever asks the silos, every other silo and whoever gets the model is told each of them"
 
 
@@ -74,6 +75,7 @@ def agree_on_table(told: Mapping[str, list[dict[str, Any]]]) -> TableCode:
             f"no column varies: each of {listing(names)} is the same, or empty, in all rows of all silos. "
             "There is nothing to learn from."
         )
+    _warn_of_empty(silos, names)
     _warn_of_still([facts.name for facts in merged if not facts.varies])
     _warn_of_spellings(merged)
     for name in names:
@@ -110,6 +112,23 @@ def _check_kinds(silos: Mapping[str, Mapping[str, Facts]], names: Sequence[str])
         raise FedtctError(
             f"{listing(mixed)}: a column must be of one kind in all silos; mend what is no number or, if these are "
             "codes, list it in texts in all (in Python: astype(str))"
+        )
+
+
+def _warn_of_empty(silos: Mapping[str, Mapping[str, Facts]], names: Sequence[str]) -> None:
+    """Say which columns are empty in some silos and hardly in others: what was in them may be under another name."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for name in names:
+        told = {silo: columns[name] for silo, columns in silos.items()}
+        others = Facts.merge([facts for facts in told.values() if facts.present] or list(told.values()))
+        gaps = others.missing / (others.missing + others.present)
+        if empty := tuple(silo for silo, facts in told.items() if not facts.present and gaps**facts.missing < CHANCE):
+            found.setdefault(empty, []).append(name)
+    for empty, columns in found.items():
+        warnings.warn(
+            f"{quoted(columns)} {'is' if len(columns) == 1 else 'are'} empty in all training rows of {listing(empty)}, "
+            "and not in the other silos: has something been lost there?",
+            stacklevel=2,
         )
 
 
