@@ -125,7 +125,7 @@ class Classifier(ABC):
 
     def score(self, x: Any, y: Any) -> float:
         """Accuracy, the share of samples whose class is right; R² of a regression."""
-        x, y = self.spec.encode(*as_samples(x, y, "score(x, y)"), "score(x, y)")
+        x, y = self.spec.encode(*as_samples(x, y, "score(x, y)", self.spec.task.read_as), "score(x, y)")
         found = self.spec.task.squared_score(self._scores_of(x), y.cpu())
         return found.r2 if isinstance(self.spec.task, Regression) else found.accuracy
 

@@ -2,7 +2,7 @@
 
 import difflib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from numbers import Integral, Real
 from typing import Any
 
@@ -88,6 +88,13 @@ def check_not_negative(**settings: Any) -> None:
     for name, value in settings.items():
         if _finite(name, value) < 0:
             raise FedtctError(f"{name} must not be negative, it is {value}")
+
+
+def check_one_of(known: Collection[str], **settings: str) -> None:
+    """Refuse words that are none of these."""
+    for name, value in settings.items():
+        if value not in known:
+            raise FedtctError(f"unknown {name} '{value}'. Known: {', '.join(known)}")
 
 
 def check_known(name: str, known: Iterable[str], where: str) -> None:

@@ -111,10 +111,10 @@ def test_data(test: Labelled | None, spec: NetworkSpec, network: Network) -> Tes
     if test is None:
         return None
     if isinstance(test, Dataset):
-        test = from_dataset(test, whose)
+        test = from_dataset(test, whose, spec.task.read_as)
     if not isinstance(test, tuple | list) or len(test) != 2:
         raise FedtctError(f"test must be a pair (x, y) or a torch Dataset, it is {type(test).__name__}")
-    x, y = spec.encode(*as_samples(*test, whose), whose)
+    x, y = spec.encode(*as_samples(*test, whose, spec.task.read_as), whose)
     if x.dtype == torch.int64:
         try_tokens(spec, network, x, whose)
     return TestData(x.to(network.device), y.to(network.device))

@@ -14,9 +14,9 @@ from torch.utils.data import Dataset
 
 from fedtct.agreement import describe
 from fedtct.data.holding_out import hold_out
-from fedtct.data.samples import Inputs, as_samples, from_dataset, join, take, warn_of_scales
+from fedtct.data.samples import TASKS, Inputs, as_samples, from_dataset, join, take, warn_of_scales
 from fedtct.data.tables import is_table
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, check_one_of
 from fedtct.questions import Message
 from fedtct.tasks import Answers
 
@@ -77,9 +77,13 @@ class Silo(SiloData):
     ``x`` is an array, a tensor or a table (pandas.DataFrame). uint8 is taken as pixels and normalised with the
     statistics of all silos, other whole numbers as tokens; real numbers are used as they are, in single precision. A
     table's columns of numbers and texts become numbers in the same way in all silos. ``y`` holds labels from 0, class
-    names, or real numbers for a regression. ``holdout`` is the share of samples kept out of training, from which
-    choices and the silo's scores come; ``groups`` says of each sample whose it is, as several may be of one patient:
-    then all of one are held out, or none. ``name`` is what messages call the silo.
+    names, or real numbers for a regression.
+
+    - ``task``: "regression" or "classification", of classes that may have any whole numbers as names, if that is not
+      what ``y`` looks like
+    - ``holdout``: the share of samples kept out of training, from which choices and the silo's scores come
+    - ``groups``: of each sample whose it is, as several may be of one patient: then all of one are held out, or none
+    - ``name``: what messages call the silo
 
     >>> import numpy as np
     >>> silo = Silo(np.random.rand(50, 3), ["ill", "well"] * 25, holdout=0.1, name="north")
@@ -88,12 +92,20 @@ class Silo(SiloData):
     """
 
     def __init__(
-        self, x: Any, y: Any = None, *, holdout: float = 0.0, groups: Any = None, name: str | None = None
+        self,
+        x: Any,
+        y: Any = None,
+        *,
+        task: str = "auto",
+        holdout: float = 0.0,
+        groups: Any = None,
+        name: str | None = None,
     ) -> None:
         name = name or UNNAMED
+        check_one_of(TASKS, task=task)
         if y is None and not isinstance(x, Dataset):
             raise FedtctError(f"{name}: y is missing: give labels, names or numbers, or a torch Dataset of pairs")
-        x, y = from_dataset(x, name) if y is None else as_samples(x, y, name)
+        x, y = from_dataset(x, name, task) if y is None else as_samples(x, y, name, task)
         warn_of_scales(x)
         kept, held = hold_out(len(y), holdout, name, groups)
         kept_x, kept_y = (take(x, kept), take(y, kept)) if len(held) else (x, y)

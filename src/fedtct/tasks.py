@@ -81,6 +81,7 @@ class Classification:
 
     names: tuple[str, ...] = ()
     kind: ClassVar[str] = "classification"
+    read_as: ClassVar[str] = "auto"  # answers: whole numbers are labels, or the names of classes
 
     def encode(self, y: Answers, outputs: int, whose: str) -> Tensor:
         """Labels from 0; refused if there is a class that the silos do not have."""
@@ -159,6 +160,7 @@ class Regression:
     mean: float
     std: float
     kind: ClassVar[str] = "regression"
+    read_as: ClassVar[str] = "regression"
 
     def encode(self, y: Answers, outputs: int, whose: str) -> Tensor:
         """Standardised numbers."""

@@ -7,7 +7,7 @@ import torch
 from core_helpers import skewed_data
 from torch import nn
 
-from fedtct import FedAvg, FederatedTangentRegressor, Silo
+from fedtct import FedAvg, FederatedTangentRegressor, FedtctError, Silo
 from fedtct.data.samples import as_samples
 from fedtct.data.sources import read_samples
 
@@ -162,6 +162,33 @@ def test_a_few_whole_numbers_written_as_real_ones_are_not_taken_as_quantities_si
     Silo(x, y)
     told = [str(w.message) for w in recwarn if "whole numbers written as real ones" in str(w.message)]
     assert ["y.astype(int)" in text for text in told] == [True] * warns
+
+
+@pytest.mark.parametrize("as_given", [list, np.array, torch.tensor, pd.Series])
+def test_a_task_that_is_said_is_not_guessed(as_given, recwarn):
+    for given in (WHOLE, [int(value) for value in WHOLE], [-value for value in WHOLE]):
+        said = Silo(X, as_given(given), task="regression")
+        assert torch.equal(said.y, torch.tensor(given, dtype=torch.float64))
+        if min(given) >= 0:
+            said = Silo(X, as_given(given), task="classification")
+            assert said.y.tolist() == [str(int(value)) for value in given]
+    fit = FedAvg("linear", rounds=1).fit([Silo(X, [int(value) for value in WHOLE], task="regression")])
+    assert fit.model.score(X, [-int(value) for value in WHOLE]) < 1
+    assert not [w for w in recwarn if "whole numbers" in str(w.message)]
+
+
+@pytest.mark.parametrize(
+    ("y", "task", "message"),
+    [
+        (["a", "b"] * 10, "regression", "silo: y holds texts: a regression needs numbers"),
+        ([0.5, 1.0] * 10, "classification", "silo: y holds numbers that are not whole"),
+        ([0, None] * 10, "classification", "10 of 20 labels are missing"),
+        (WHOLE, "ranking", "unknown task 'ranking'. Known: auto, classification, regression"),
+    ],
+)
+def test_a_task_that_answers_do_not_fit_is_refused(y, task, message):
+    with pytest.raises(FedtctError, match=message):
+        Silo(X, y, task=task)
 
 
 def test_files_and_estimators_whose_task_is_known_are_not_asked_about_it_again(tmp_path, recwarn):

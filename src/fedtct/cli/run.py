@@ -11,7 +11,7 @@ from fedtct.cli.output import next_free, print_choice, print_summary
 from fedtct.cli.reporting import look_at_run, optional_if, report_on, to_look_at
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
-from fedtct.errors import Diverged, FedtctError
+from fedtct.errors import Diverged, FedtctError, check_one_of
 from fedtct.runs.places import resuming
 from fedtct.runs.settings import read_toml
 
@@ -52,8 +52,7 @@ def run(
     given = (read_toml(config) if config else {}) | settings
     with Screen(quiet=json) as screen:
         screen.wait("getting ready")
-        if engine not in ENGINES:
-            raise FedtctError(f"unknown engine '{engine}'. Known: {', '.join(ENGINES)}")
+        check_one_of(ENGINES, engine=engine)
         if resume is not None:
             if out is not None:
                 raise FedtctError(f"--resume goes on in {resume}: leave out --out")

@@ -1,8 +1,7 @@
 """Samples and what is to be learnt of them, from whatever form they come in; refused if nothing can be learnt."""
 
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -18,19 +17,16 @@ from fedtct.errors import FedtctError
 MANY_WHOLE = 20  # different whole numbers that a table's target may have and surely be classes
 FEW_WHOLE = 10  # different real numbers, all of them whole: pandas writes classes so where some were missing
 CHANNELS = (1, 3, 4)  # that images have: grey, colours, and how opaque they are
+TASKS = ("auto", "classification", "regression")
 UNEVEN = 100  # times: the largest feature to the typical one, or to one
 Inputs = Any  # a tensor, or a table (pandas.DataFrame)
 
 
-class PerhapsClasses(UserWarning):
-    """Numbers that are taken as quantities look like classes."""
-
-
-def as_samples(x: Any, y: Any, whose: str) -> tuple[Inputs, Any]:
+def as_samples(x: Any, y: Any, whose: str, task: str = "auto") -> tuple[Inputs, Any]:
     """Samples as a tensor or a table; labels (int64), numbers (float64) or names, one for each."""
     # Of a table with a plain array: so come files and estimators, which know their task and have said what they took.
-    task_is_known = is_table(x) and isinstance(y, np.ndarray | Tensor)
-    x, y = as_inputs(x, whose), as_answers(y, whose)
+    task_is_known = task != "auto" or (is_table(x) and isinstance(y, np.ndarray | Tensor))
+    x, y = as_inputs(x, whose), as_answers(y, whose, task)
     if len(y) == 0:
         raise FedtctError(f"{whose} is empty: a silo needs at least one sample")
     if x.ndim < 2 or len(x) != len(y) or 0 in x.shape:
@@ -59,12 +55,14 @@ def as_inputs(x: Any, whose: str) -> Inputs:
     return x
 
 
-def as_answers(y: Any, whose: str) -> Any:
-    """Whole numbers are labels, real numbers are targets of a regression, texts and truth values are names."""
+def as_answers(y: Any, whose: str, task: str = "auto") -> Any:
+    """With task "auto" whole numbers are labels, real ones targets of a regression, texts and truth values names."""
     _refuse_masked_and_sparse(y, whose)
     y = y if isinstance(y, Tensor) else _as_array(y)
     if y.ndim != 1 or "complex" in str(y.dtype):
         raise FedtctError(f"{whose}: y must be a vector of labels, numbers or names, it is {y.dtype} {tuple(y.shape)}")
+    if task != "auto":
+        y = numbers_or_names(y.tolist(), task, f"{whose}: y")
     if isinstance(y, np.ndarray) and y.dtype.kind in "OUSTb" and len(y):
         return _as_names(y, whose)
     y = _as_tensor(y, whose)
@@ -78,7 +76,7 @@ def as_answers(y: Any, whose: str) -> Any:
     if len(y) and int(y.min()) < 0:
         raise FedtctError(
             f"{whose}: labels start at 0, some are below: number classes from 0, or give them as texts, and quantities "
-            "as real numbers (in Python y.astype(float); for files task = regression)",
+            "as real numbers (in Python y.astype(float)), or set task = regression",
             data=f"; the least is {int(y.min())}",
         )
     return y
@@ -107,19 +105,24 @@ def _warn_of_whole_numbers(y: Any) -> None:
     if len(different) <= FEW_WHOLE and len(different) < len(y) and bool((different == different.round()).all()):
         warnings.warn(
             "y holds a few whole numbers written as real ones, as 1.0 is, and they are taken as quantities: if they "
-            "are classes, give them as whole numbers (in Python y.astype(int); for files task = classification)",
-            PerhapsClasses,
+            "are classes, give them as whole numbers (in Python y.astype(int)), or set task = classification; if not, "
+            "task = regression",
             stacklevel=2,
         )
 
 
-@contextmanager
-def quantities(stated: bool) -> Iterator[None]:
-    """Where it was stated that numbers are quantities, nobody is told what to do if they are classes."""
-    with warnings.catch_warnings():
-        if stated:
-            warnings.simplefilter("ignore", PerhapsClasses)
-        yield
+def numbers_or_names(values: Sequence[Any], task: str, whose: str) -> Any:
+    """Plain values as what is to be learnt: numbers of a regression, or else names of classes."""
+    if missing := sum(value is None for value in values):
+        raise FedtctError(f"{whose}: {missing} of {len(values)} labels are missing: mend or drop these samples")
+    if task == "regression":
+        try:
+            return np.array([float(value) for value in values])
+        except (TypeError, ValueError) as error:
+            raise FedtctError(f"{whose} holds texts: a regression needs numbers") from error
+    if any(isinstance(value, float) and not value.is_integer() for value in values):
+        raise FedtctError(f"{whose} holds numbers that are not whole: they are no classes; try task = regression")
+    return np.array(all_composed(str(int(value)) if isinstance(value, float) else str(value) for value in values))
 
 
 def warn_of_scales(x: Inputs) -> None:
@@ -135,7 +138,7 @@ def warn_of_scales(x: Inputs) -> None:
             )
 
 
-def from_dataset(dataset: "Dataset[Any]", whose: str) -> tuple[Inputs, Any]:
+def from_dataset(dataset: "Dataset[Any]", whose: str, task: str = "auto") -> tuple[Inputs, Any]:
     """All of a torch Dataset: its items must be pairs of a sample and what is to be learnt of it."""
     try:
         length = len(dataset)  # type: ignore[arg-type]  # torch promises none; without one it is refused below
@@ -146,7 +149,7 @@ def from_dataset(dataset: "Dataset[Any]", whose: str) -> tuple[Inputs, Any]:
             f"{whose}: the items of a Dataset must be pairs (x, y) with arrays x of one shape", error
         ) from error
     answers = [y.item() if isinstance(y, Tensor) and y.ndim == 0 else y for _, y in pairs]
-    return as_samples(x, answers, whose)
+    return as_samples(x, answers, whose, task)
 
 
 def take(values: Any, rows: Tensor) -> Any:

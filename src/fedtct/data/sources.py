@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedtct.data.image_files import WHOLE, holds_images, read_images
-from fedtct.data.samples import FEW_WHOLE, MANY_WHOLE
+from fedtct.data.samples import FEW_WHOLE, MANY_WHOLE, numbers_or_names
 from fedtct.data.table_files import read_table, zeros_kept
 from fedtct.data.tables import from_matrix, refuse_numbers, refuse_slips
 from fedtct.data.texts import all_composed, composed
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TABLES = (".csv", ".parquet")
-TASKS = ("auto", "classification", "regression")
 READING = ("target", "task", "image_size", "texts", "ignore", "group")  # the settings that say how files are read
 MANY_CLASSES = 100
 
@@ -108,13 +107,13 @@ def read_samples(
         if loose := [file for file in files if file.parent == path]:
             raise FedtctError(f"{loose[0]} has no class: put it into a folder called like its class, in {path}")
         classes = [file.relative_to(path).parts[0].strip() for file in files]  # whatever folders lie deeper
-        return x, _numbers_or_names(classes, task, f"{path}: the class")
+        return x, numbers_or_names(classes, task, f"{path}: the class")
     if path.suffix.lower() in TABLES:
         texts, ignore, only = map(all_composed, (texts, ignore, only))  # as the names of columns are
         return _read_rows(path, composed(target), task, texts, ignore, only)
     x, y = load_npz(path, "x", "y")
     y = _decoded(y, path) if y.dtype.kind == "S" else y
-    return _as_table(x), y if task == "auto" else _numbers_or_names(y.tolist(), task, f"{path}: y")
+    return _as_table(x), y if task == "auto" else numbers_or_names(y.tolist(), task, f"{path}: y")
 
 
 def _read_rows(
@@ -198,18 +197,6 @@ def _decoded(y: Any, path: Path) -> Any:
         raise FedtctError(f"{path}: y holds bytes that are no UTF-8 texts: save it with astype(str)") from error
 
 
-def _numbers_or_names(values: Sequence[Any], task: str, whose: str) -> Any:
-    """Plain values as what is to be learnt: numbers of a regression, or else names of classes."""
-    if task == "regression":
-        try:
-            return np.array([float(value) for value in values])
-        except (TypeError, ValueError) as error:
-            raise FedtctError(f"{whose} holds texts: a regression needs numbers") from error
-    if any(isinstance(value, float) and not value.is_integer() for value in values):
-        raise FedtctError(f"{whose} holds numbers that are not whole: they are no classes; try task = regression")
-    return np.array(all_composed(str(int(value)) if isinstance(value, float) else str(value) for value in values))
-
-
 def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:
     """A table's target; with task "auto" real numbers are a regression's, everything else is classes."""
     import pandas as pd
@@ -242,7 +229,7 @@ def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:
             "task = classification",
             stacklevel=2,
         )
-    return _numbers_or_names(values, task, whose)
+    return numbers_or_names(values, task, whose)
 
 
 def _plain_number(value: Decimal) -> int | float:

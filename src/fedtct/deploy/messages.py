@@ -79,7 +79,7 @@ def made_up(shape: tuple[int, ...], num_classes: int) -> tuple[Tensor, Tensor]:
 
 def some_of(file: Path, config: RunConfig) -> tuple[Any, Any]:
     """Samples of a file such as silos have."""
-    x, y = as_samples(*read_samples(file, *reading(config)), str(file))
+    x, y = as_samples(*read_samples(file, *reading(config)), str(file), config.task)
     chosen = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))[:MOST_SAMPLES].sort().values
     return take(x, chosen), take(y, chosen)
 

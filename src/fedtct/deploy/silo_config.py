@@ -13,12 +13,12 @@ from typing import Any
 
 from fedtct.agreement import check_private
 from fedtct.data.image_files import check_image_size
-from fedtct.data.samples import quantities
-from fedtct.data.sources import TASKS, read_silo, reading, unread
+from fedtct.data.samples import TASKS
+from fedtct.data.sources import read_silo, reading, unread
 from fedtct.data.texts import composed
 from fedtct.deploy.privacy_budget import Budget
 from fedtct.deploy.settings import check_settings
-from fedtct.errors import FedtctError, check_positive
+from fedtct.errors import FedtctError, check_one_of, check_positive
 from fedtct.federation import pick_device, pick_precision
 from fedtct.files import fingerprint, glance
 from fedtct.importing import import_function, is_function_name
@@ -60,8 +60,7 @@ class SiloConfig:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w-]+", self.name):
             raise FedtctError(f"a silo's name is of letters, digits, - and _: '{self.name}' is not")
-        if self.task not in TASKS:
-            raise FedtctError(f"unknown task '{self.task}'. Known: {', '.join(TASKS)}")
+        check_one_of(TASKS, task=self.task)
         check_positive(cache_gb=self.cache_gb)
         if self.epsilon:
             check_budget(self.epsilon, self.delta)
@@ -132,8 +131,7 @@ class SiloConfig:
         try:
             x, y, groups = self._samples()
             self._warn_of_unread(self.path(self.data))
-            with quantities(self.task == "regression"):
-                silo = Silo(x, y, holdout=self.holdout, groups=groups, name=self.name)
+            silo = Silo(x, y, task=self.task, holdout=self.holdout, groups=groups, name=self.name)
             if self.epsilon:
                 check_private(told := silo.describe(private=True))
                 _refuse_tokens(told["kind"])

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fedtct.data.tables import is_table
-from fedtct.errors import FedtctError, check_whole, first_line, listing
+from fedtct.errors import FedtctError, check_one_of, check_whole, first_line, listing
 from fedtct.federation.base import Cost, Federation, Replies
 from fedtct.models import NetworkSpec
 from fedtct.questions import Message, about
@@ -230,8 +230,7 @@ def _gpu_computes() -> bool:
 
 def pick_precision(precision: str, device: torch.device) -> torch.dtype | None:
     """The precision that forward passes are cast to; none for that of the weights."""
-    if precision not in ("auto", "fp32", "bf16"):
-        raise FedtctError(f"unknown precision '{precision}'. Known: auto, fp32, bf16")
+    check_one_of(("auto", "fp32", "bf16"), precision=precision)
     if precision == "auto" and (device.type != "cuda" or torch.cuda.get_device_capability(device) < BF16_FROM):
         return None
     return None if precision == "fp32" else torch.bfloat16

@@ -32,7 +32,7 @@ def try_model(network: Network, outputs: int, samples: Tensor, whose: str = "") 
                 named = str(network.precision).removeprefix("torch.")
                 raise FedtctError(f"the model cannot compute in {named}: use precision='fp32'", error) from error
             kind, span = _in_words(samples)
-            raise FedtctError(f"{whose}the model cannot take {kind}, one at a time", error, span) from error
+            raise FedtctError(f"{whose}the model cannot take {kind}", error, span) from error
         if (what := _shape_of(given)) != (1, outputs):
             raise FedtctError(
                 f"the model gives {what} for one sample, not (1, {outputs}): a number for each output of its head "

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fedtct.classifier import NetworkClassifier
-from fedtct.errors import Diverged, FedtctError
+from fedtct.errors import Diverged, check_one_of
 from fedtct.federation import LocalFederation, pick_device
 from fedtct.files import write_text
 from fedtct.models.pretrained import write_state_dict
@@ -57,8 +57,7 @@ class Runner:
         lr: float = 0.0,
         watch: Watch | None = None,
     ) -> None:
-        if scale not in SCALES:
-            raise FedtctError(f"unknown scale '{scale}'. Known: {', '.join(SCALES)}")
+        check_one_of(SCALES, scale=scale)
         self.state, self.results, self.scale, self.seed = state, results, SCALES[scale], seed
         self.imagenet, self.lr, self.watch = imagenet, lr, watch
         if grid_rounds:

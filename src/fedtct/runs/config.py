@@ -1,15 +1,16 @@
 """A run in plain values: settings that go together, and what follows from them."""
 
 import warnings
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from fedtct.data import DATASETS, parse_split
 from fedtct.data.image_files import check_image_size
-from fedtct.data.sources import READING, TASKS, silo_paths, unread
-from fedtct.errors import FedtctError, check_not_negative, check_whole
+from fedtct.data.samples import TASKS
+from fedtct.data.sources import READING, silo_paths, unread
+from fedtct.errors import FedtctError, check_not_negative, check_one_of, check_whole
 from fedtct.importing import import_function, is_function_name
 from fedtct.models import Model
 from fedtct.models.registry import check_model_name
@@ -99,15 +100,15 @@ class RunConfig(Settings):
     def _check(self) -> None:
         """Refuse what cannot work, before anything is loaded; the estimators check what is theirs."""
         self._check_methods()
-        _one_of("stage2", self.stage2, STAGE2)
-        _one_of("task", self.task, TASKS)
+        check_one_of(STAGE2, stage2=self.stage2)
+        check_one_of(TASKS, task=self.task)
         if not is_function_name(self.model):
             check_model_name(self.model)
         if self.data:
             self._check_own()
         else:
             if not is_function_name(self.dataset):
-                _one_of("dataset", self.dataset, list(DATASETS))
+                check_one_of(DATASETS, dataset=self.dataset)
             parse_split(self.split)
             for name in ("test", *READING):
                 if getattr(self, name) != SETTINGS[name].default:
@@ -137,7 +138,7 @@ class RunConfig(Settings):
     def _check_methods(self) -> None:
         for name, known in (("method", METHODS), ("stage1", STAGE1)):
             if not is_function_name(getattr(self, name)):
-                _one_of(name, getattr(self, name), known)
+                check_one_of(known, **{name: getattr(self, name)})
         if self.epsilon and is_function_name(self.trained_by):
             raise FedtctError("epsilon promises what fedtct's own methods send: leave it out with a method of yours")
 
@@ -199,8 +200,3 @@ def own_data(given: dict[str, Any]) -> dict[str, Any]:
             f"data is given, and so {other[0]} is {decided[other[0]]!r}, not {given[other[0]]!r}: leave it out"
         )
     return OWN_DEFAULTS | given | decided
-
-
-def _one_of(what: str, name: str, known: Collection[str]) -> None:
-    if name not in known:
-        raise FedtctError(f"unknown {what} '{name}'. Known: {', '.join(known)}")

@@ -13,7 +13,6 @@ from fedtct.agreement import agree
 from fedtct.answers import Description
 from fedtct.classifier import Fit
 from fedtct.data import Dataset, load_dataset, partition
-from fedtct.data.samples import quantities
 from fedtct.data.sources import read_samples, read_silo, reading, silo_paths
 from fedtct.errors import FedtctError, listing
 from fedtct.federation import LocalFederation, pick_device, pick_precision
@@ -70,7 +69,7 @@ def execute(folder: RunFolder, look: Look | None = None, fit: Callable[[RunFolde
     folder.check_silos(own_files(folder.config))
     job = prepare(folder.config, folder.watcher)
     folder.mark_files(own_files(folder.config))
-    with folder.telling_why(), quantities(folder.config.task == "regression"):
+    with folder.telling_why():
         done = fit(folder, job)
         if look:
             look(folder, job, done)
@@ -88,8 +87,7 @@ def rehearse(config: RunConfig) -> Job:
     """Refuse, without writing anything, what ``execute`` would refuse before its first round."""
     job = prepare(config)
     federation = simulated(config, job)
-    with quantities(config.task == "regression"):
-        config.build(job.data.num_classes or None).open(federation, config.network(), job.data.test, None)
+    config.build(job.data.num_classes or None).open(federation, config.network(), job.data.test, None)
     return job
 
 
@@ -150,10 +148,9 @@ def _read_silos(config: RunConfig, paths: Mapping[str, Path], watcher: Watcher) 
     how = reading(config)
     for done, (name, path) in enumerate(paths.items(), 1):
         try:
-            with quantities(config.task == "regression"):
-                x, y, groups = _read(path, how, _state(path))
-                silos.append(Silo(x, y, holdout=config.holdout, groups=groups, name=name))
-                told.append(silos[-1].describe())
+            x, y, groups = _read(path, how, _state(path))
+            silos.append(Silo(x, y, task=config.task, holdout=config.holdout, groups=groups, name=name))
+            told.append(silos[-1].describe())
         except FedtctError as error:
             wrong.setdefault(str(error).removeprefix(str(path)).removeprefix(name), {})[name] = str(error)
         watcher.count("reading silos", done, len(paths))

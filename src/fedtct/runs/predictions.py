@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fedtct.classifier import Classifier
 from fedtct.data.image_files import holds_images, image_files
-from fedtct.data.samples import as_samples, quantities
+from fedtct.data.samples import as_samples
 from fedtct.data.sources import TABLES
 from fedtct.data.table_files import as_written
 from fedtct.data.tables import is_table
@@ -76,8 +76,7 @@ class Evaluation(NamedTuple):
 
 def evaluate(model: Classifier, x: Any, y: Any, whose: str = "the input") -> Evaluation:
     """Compare predictions with what is true."""
-    with quantities(isinstance(model.spec.task, Regression)):
-        x, y = as_samples(x, y, whose)
+    x, y = as_samples(x, y, whose, model.spec.task.read_as)
     truth = model.spec.task.encode(y, model.spec.num_classes, whose)
     scores = model.scores(x, whose)
     found = model.spec.task.squared_score(scores, truth)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fedtct.errors import FedtctError, first_line
+from fedtct.errors import FedtctError, check_one_of, first_line
 from fedtct.hardware.memory import free_bytes
 from fedtct.hardware.precision import full_precision
 from fedtct.models.network import evaluation_mode
@@ -53,8 +53,7 @@ class SampledGradients:
     def __init__(
         self, model: nn.Module, coordinates: Tensor, *, method: str = "auto", batch: int | None = None
     ) -> None:
-        if method not in METHODS:
-            raise FedtctError(f"unknown method '{method}'. Known: {', '.join(METHODS)}")
+        check_one_of(METHODS, method=method)
         count = sum(p.numel() for p in model.parameters())
         if len(coordinates) == 0 or int(coordinates.min()) < 0 or int(coordinates.max()) >= count:
             raise FedtctError(f"coordinates must lie in 0 … {count - 1}, and there must be at least one")

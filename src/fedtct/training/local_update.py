@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedtct.data.augment import AUGMENTATIONS
 from fedtct.data.pretext import PRETEXTS, TURNS, draw_turns, turn
-from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole
+from fedtct.errors import FedtctError, check_not_negative, check_one_of, check_positive, check_whole
 from fedtct.models import Network, Weights
 from fedtct.seeds import generator, seeded
 from fedtct.tasks import loss
@@ -57,10 +57,8 @@ class LocalPlan:
         check_whole(1, local_epochs=self.epochs, batch_size=self.batch_size)
         check_positive(lr=self.lr)
         check_not_negative(weight_decay=self.weight_decay)
-        if self.augment not in AUGMENTATIONS:
-            raise FedtctError(f"unknown augment '{self.augment}'. Known: {', '.join(AUGMENTATIONS)}")
-        if self.pretext not in PRETEXTS:
-            raise FedtctError(f"unknown pretext '{self.pretext}'. Known: {', '.join(PRETEXTS)}")
+        check_one_of(AUGMENTATIONS, augment=self.augment)
+        check_one_of(PRETEXTS, pretext=self.pretext)
         if not re.fullmatch("all|last-layer|last:[1-9][0-9]*", self.trainable):
             raise FedtctError(f"unknown trainable '{self.trainable}'. Known: all, last-layer, last:N")
 
