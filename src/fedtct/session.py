@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +26,7 @@ from fedtct.tasks import Classification, Regression
 from fedtct.training import LocalPlan
 
 Labelled = Dataset[Any] | tuple[Any, Any]
+Test = Labelled | Callable[[Any], Labelled]  # or what makes it, given the InputSpec that silos agree on
 Silos = Sequence[Silo | Labelled] | Federation
 
 
@@ -54,7 +55,7 @@ class Session:
         silos: Silos,
         model: Model | None,
         *,
-        test: Labelled | None = None,
+        test: Test | None = None,
         journal: Journal | None = None,
         head: str | None = None,
         init_weights: str | Path | None = None,
@@ -105,11 +106,13 @@ class Session:
         return any(self.agreed.held.values()) and not self.private and not isinstance(self.spec.task, Regression)
 
 
-def test_data(test: Labelled | None, spec: NetworkSpec, network: Network) -> TestData | None:
+def test_data(test: Test | None, spec: NetworkSpec, network: Network) -> TestData | None:
     """Test data, refused if it does not look like the silos'."""
     whose = "the test data"
     if test is None:
         return None
+    if callable(test) and not isinstance(test, Dataset):
+        test = test(spec.inputs)
     if isinstance(test, Dataset):
         test = from_dataset(test, whose, spec.task.read_as)
     if not isinstance(test, tuple | list) or len(test) != 2:

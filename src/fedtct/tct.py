@@ -9,7 +9,7 @@ from fedtct.classifier import Classifier, Fit, TangentClassifier
 from fedtct.errors import FedtctError
 from fedtct.history import Journal
 from fedtct.models import Model
-from fedtct.session import Labelled, Session, Silos
+from fedtct.session import Session, Silos, Test
 from fedtct.stage1 import FedAvg, Stage1
 from fedtct.stage2 import ScaffoldRegression, Stage2
 from fedtct.stage2.convexify import convexify
@@ -61,11 +61,12 @@ class TCT:
         if (self.stage1.noise > 0) != (self.stage2.noise > 0):
             raise FedtctError("differential privacy needs noise in both stages: FedAvg(noise=...), Ridge(noise=...)")
 
-    def fit(self, silos: Silos, test: Labelled | None = None, *, journal: Journal | None = None) -> Fit:
+    def fit(self, silos: Silos, test: Test | None = None, *, journal: Journal | None = None) -> Fit:
         """Train across silos.
 
         - ``silos``: a list of them, or a Federation
-        - ``test``: a pair (x, y), only scored after every round, never learnt or chosen from
+        - ``test``: a pair (x, y), only scored after every round, never learnt or chosen from; or a function that gives
+          it, told how the silos' samples look
         - ``journal``: where rows and checkpoints go, if not to memory alone
 
         Returns the model and the history of its rounds.
@@ -94,7 +95,7 @@ class TCT:
     def _model(self) -> Model | None:
         return self.model if self.model is not None else self.stage1.model
 
-    def open(self, silos: Silos, model: Model | None, test: Labelled | None, journal: Journal | None) -> Session:
+    def open(self, silos: Silos, model: Model | None, test: Test | None, journal: Journal | None) -> Session:
         """Begin a fit of ``model``, with all that either stage refuses."""
         session = self.stage1.open(silos, model, test, journal)
         self.stage2.check(session)

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import torch
 from flower_helpers import InlineGrid, local, parts, write_npz
+from PIL import Image
 
 import fedtct
 from fedtct.deploy.app_folder import RUN, make_app
@@ -293,6 +294,27 @@ def test_what_is_odd_about_the_servers_test_data_is_told_under_its_name(tmp_path
     told = [str(warning.message) for warning in recwarn if "column 'town'" in str(warning.message)]
     assert told
     assert all(text.startswith("the test data: column") for text in told)
+
+
+def test_the_servers_images_are_scaled_as_the_silos_are(tmp_path):
+    """As on one machine: what silos have made their images to be is found when they agree, and told nowhere."""
+    for number in range(4):
+        (tmp_path / "test" / str(number % 2)).mkdir(parents=True, exist_ok=True)
+        image = Image.new("RGB", (20 + number, 30), (60 * number, 0, 0))
+        image.save(tmp_path / "test" / str(number % 2) / f"{number}.png")
+    pixels = torch.randint(256, (20, 1, 8, 8), dtype=torch.uint8)
+    grid = InlineGrid(tmp_path, [(pixels, np.array(["0", "1"] * 10))] * 2)
+    server = ServerConfig(out=str(tmp_path / "run"), round_timeout=1.0, test=str(tmp_path / "test"))
+    settings = {"method": "fedavg", "rounds": 1, "silos": 2, "split": "own", "data": "elsewhere"}
+    fit = serve(grid, RunConfig.of(**settings), server)
+    assert fit.history[-1].test_accuracy is not None
+
+
+def test_test_data_that_is_not_there_is_refused_before_a_silo_is_asked(grid, tmp_path):
+    server = ServerConfig(out=str(tmp_path / "run"), test=str(tmp_path / "none"))
+    with pytest.raises(fedtct.FedtctError, match=r"test: there is no .*none"):
+        serve(grid, RunConfig.of(**SETTINGS, method="fedavg", rounds=(1,)), server)
+    assert {question for _, question in grid.asked} <= {FORGET}
 
 
 def test_files_of_the_servers_are_found_from_the_app_folder(tmp_path):

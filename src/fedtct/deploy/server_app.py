@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedtct.classifier import Fit
-from fedtct.data.sources import read_silo, reading
 from fedtct.deploy.log_lines import Speaker, say, warnings_said
 from fedtct.deploy.polling import pull_sooner
 from fedtct.deploy.registration import whose_keys
@@ -27,6 +27,7 @@ from fedtct.importing import import_function, is_function_name
 from fedtct.report.page import write_report
 from fedtct.report.page.write import REPORT
 from fedtct.runs.config import RunConfig
+from fedtct.runs.execute import read_test
 from fedtct.runs.findings import confusion
 from fedtct.runs.folder import TEST, RunFolder
 from fedtct.runs.forms import CLASSES
@@ -216,18 +217,15 @@ def serve(
 def _fit(federation: FlowerFederation, folder: ServerFolder, server: ServerConfig) -> Fit:
     config = folder.config
     federation.on_reply = folder.watcher.reply
-    test = test_data(server, config)
+    test = lru_cache(maxsize=1)(partial(read_test, Path(server.test), config)) if server.test else None
+    if server.test and not Path(server.test).exists():
+        raise FedtctError(f"test: there is no {server.test}")
     folder.mark_files({TEST: Path(server.test)} if server.test else {})
     with folder.telling_why():
         fit = config.build(server.num_classes or None).fit(federation, test=test, journal=folder)
     if test is not None and not isinstance(fit.model.spec.task, Regression):
         with warnings.catch_warnings():  # training has warned of the same samples, as the test data
             warnings.simplefilter("ignore", UserWarning)
-            folder.find_out(CLASSES, lambda: confusion(fit.model, *test))
+            folder.find_out(CLASSES, lambda: confusion(fit.model, *test(fit.model.spec.inputs)))
     folder.finish(fit)
     return fit
-
-
-def test_data(server: ServerConfig, config: RunConfig) -> tuple[Any, Any] | None:
-    """The server's own test data, if it has any."""
-    return read_silo(Path(server.test), *reading(config))[:2] if server.test else None

@@ -132,7 +132,7 @@ def own_job(config: RunConfig, watcher: Watcher) -> Job:
         check_test(Path(config.test), paths)
     silos, told = _read_silos(config, paths, watcher)
     agreed = agree(told, None, names=[silo.name for silo in silos])
-    test = _read_test(config, agreed.inputs) if config.test else None
+    test = read_test(Path(config.test), config, agreed.inputs) if config.test else None
     warn_of_memory(config, agreed.inputs.shape, agreed.outputs, sum(map(len, silos)) + (len(test[1]) if test else 0))
     if isinstance(agreed.task, Regression):
         return Job(Known(test, 0, ()), silos)
@@ -176,10 +176,10 @@ def check_test(test: Path, silos: Mapping[str, Path]) -> None:
             raise FedtctError(f"test: {test} is data that silo {name} learns from: give it a place of its own")
 
 
-def _read_test(config: RunConfig, inputs: InputSpec) -> tuple[Any, Any]:
+def read_test(test: Path, config: RunConfig, inputs: InputSpec) -> tuple[Any, Any]:
     """Test data, made to look like the silos'; a table may have any other columns as well."""
     texts, only = (inputs.table.texts, inputs.table.names) if inputs.table else ([], [])
-    return read_samples(Path(config.test), config.target, config.task, inputs.image_size, texts, only=only)
+    return read_samples(test, config.target, config.task, inputs.image_size, texts, only=only)
 
 
 def warn_of_memory(config: RunConfig, shape: tuple[int, ...], outputs: int, samples: int) -> None:

@@ -20,7 +20,7 @@ from fedtct.models.trial import try_training
 from fedtct.questions import Message
 from fedtct.rounds import Stage
 from fedtct.seeds import digest
-from fedtct.session import Labelled, Session, Silos, check_batches
+from fedtct.session import Session, Silos, Test, check_batches
 from fedtct.tasks import Score
 from fedtct.training import Frozen, LocalPlan, apart, evaluate
 
@@ -149,11 +149,12 @@ class Stage1(ABC):
             question["start" if rated else "parameters"] = start
         return question
 
-    def fit(self, silos: Silos, test: Labelled | None = None, *, journal: Journal | None = None) -> Fit:
+    def fit(self, silos: Silos, test: Test | None = None, *, journal: Journal | None = None) -> Fit:
         """Train across silos.
 
         - ``silos``: a list of them, or a Federation
-        - ``test``: a pair (x, y), only scored after every round, never learnt or chosen from
+        - ``test``: a pair (x, y), only scored after every round, never learnt or chosen from; or a function that gives
+          it, told how the silos' samples look
         - ``journal``: where rows and checkpoints go, if not to memory alone
 
         Returns the model and the history of its rounds.
@@ -170,7 +171,7 @@ class Stage1(ABC):
         self,
         silos: Silos,
         model: Model | None,
-        test: Labelled | None,
+        test: Test | None,
         journal: Journal | None,
     ) -> Session:
         """Begin a fit of ``model`` with this algorithm's starting weights."""
