@@ -208,7 +208,7 @@ def test_a_silo_is_told_why_its_answer_did_not_count(name, value, told, tmp_path
     METHODS["fedavg"].fit(over(grid, min_silos=3))
     lines = [line for line in said[102] if "did not count" in line]
     assert len(lines) == 2  # of two rounds
-    assert f"s2: the server did not count its answer to 'train': {told}" in lines[0]
+    assert f"s2: the server did not count its answer to 'train' of round 1: {told}" in lines[0]
     assert not [line for node in (100, 101, 103) for line in said[node] if "did not count" in line]
 
 
@@ -229,5 +229,5 @@ def test_a_silo_whose_answer_is_late_is_told_so_but_not_what_it_knows_itself(gri
     grid.before = before
     METHODS["fedavg"].fit(over(grid, min_silos=2))
     lines = {node: [line for line in lines if "did not count" in line] for node, lines in said.items()}
-    late = "s2: the server did not count its answer to 'train': no answer within 0.2 s"
+    late = "s2: the server did not count its answer to 'train' of round 1: no answer within 0.2 s"
     assert lines == {100: [], 101: [], 102: [late], 103: []}

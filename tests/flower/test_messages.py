@@ -11,7 +11,8 @@ from fedtct.agreement import PUBLIC
 from fedtct.answers import LABELS
 from fedtct.cli import main
 from fedtct.deploy.app_folder import RUN, make_app
-from fedtct.deploy.messages import OF_THE_SAMPLES, made_up, messages
+from fedtct.deploy.messages import OF_THE_SAMPLES, made_up, messages, some_of
+from fedtct.deploy.server_app import read_run
 from fedtct.federation.exchange import Terms
 from fedtct.federation.flower import FlowerFederation
 from fedtct.runs.config import RunConfig
@@ -85,6 +86,21 @@ def test_a_dry_run_takes_data_such_as_silos_have(tmp_path, capsys):
         assert "kind text[5], columns text[" in told
         assert "of each column its name, how many values are missing, and their mean and spread or which texts" in told
         assert revealed in told
+
+
+def test_a_dry_run_reads_data_as_a_silo_toml_says(tmp_path, capsys):
+    app = make_app(tmp_path / "app")
+    (app / RUN).write_text('method = "fedavg"\nmodel = "mlp"\nrounds = [3]\nsilos = 2\n')
+    rows = [f"{i},{30 + i % 7},{89000 + i % 3},{'ill' if i % 3 else 'well'}" for i in range(40)]
+    (tmp_path / "patients.csv").write_text("name,age,postcode,state\n" + "\n".join(rows))
+    file = tmp_path / "silo.toml"
+    file.write_text('name = "a"\ndata = "patients.csv"\ntarget = "state"\nignore = ["name"]\ntexts = ["postcode"]\n')
+    x, y = some_of(file, read_run(app / RUN)[0])
+    assert list(x.columns) == ["age", "postcode"]
+    assert set(x["postcode"]) == {"89000", "89001", "89002"}
+    assert set(y) == {"ill", "well"}
+    assert main(["deploy", "run", str(app), "--dry-run", "--like", str(file)]) == 0
+    assert "kind text[5], columns text[" in capsys.readouterr().out
 
 
 def test_a_dry_run_finds_a_model_of_ones_own_in_the_app_folder(tmp_path, capsys, monkeypatch):

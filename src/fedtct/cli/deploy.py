@@ -157,7 +157,9 @@ def run(
     out: Annotated[Path | None, typer.Option(help="the run's new folder [as run.toml says]", metavar="DIR")] = None,
     resume: Annotated[Path | None, typer.Option(help="go on with the run in this folder", metavar="DIR")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only print what would leave a silo")] = False,
-    like: Annotated[Path | None, typer.Option(help="for --dry-run: data such as silos have", metavar="FILE")] = None,
+    like: Annotated[
+        Path | None, typer.Option(help="for --dry-run: data such as silos have, or a silo.toml", metavar="FILE")
+    ] = None,
     shape: Annotated[str, typer.Option(help="for --dry-run: the shape of a sample", metavar="C,H,W")] = "1,28,28",
     classes: Annotated[int, typer.Option(help="for --dry-run: how many classes", metavar="N", min=2)] = 10,
 ) -> None:

@@ -131,11 +131,9 @@ def reply(message: FlowerMessage, context: Context, seat: Seat) -> Any:
     try:
         question, rest = unpack(message.content)
         envelope = unseal(rest)
-        fp16, asked = envelope.fp16, f"'{envelope.question}'"
+        fp16, asked = envelope.fp16, envelope.asked
         if envelope.uncounted:
             seat.say(f"{seat.name}: the server did not count its answer to {envelope.uncounted}")
-        if about(envelope.question).memory:
-            asked += f" of round {envelope.position + 1}"
         if seat.secret and question.get("noise"):
             envelope = replace(envelope, seat=0)  # a resumed run may deal seats anew: the answer must be the same
         if seat.budget:

@@ -12,6 +12,7 @@ import fedtct
 from fedtct.answers import LABELS, NAMES, NUMBERS
 from fedtct.data.samples import as_samples, take
 from fedtct.data.sources import read_samples, reading
+from fedtct.deploy.silo_config import SiloConfig
 from fedtct.federation.local import LocalFederation
 from fedtct.federation.sizes import sent_bytes
 from fedtct.federation.wire import SILO, VERSION, Envelope, fits_fp16, network_text, pack, seal
@@ -78,8 +79,12 @@ def made_up(shape: tuple[int, ...], num_classes: int) -> tuple[Tensor, Tensor]:
 
 
 def some_of(file: Path, config: RunConfig) -> tuple[Any, Any]:
-    """Samples of a file such as silos have."""
-    x, y = as_samples(*read_samples(file, *reading(config)), str(file), config.task)
+    """Samples of a file such as silos have; a silo.toml says itself how its data is read."""
+    if file.suffix == ".toml":
+        silo = SiloConfig.read(file).load()
+        x, y = silo.x, silo.y
+    else:
+        x, y = as_samples(*read_samples(file, *reading(config)), str(file), config.task)
     chosen = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))[:MOST_SAMPLES].sort().values
     return take(x, chosen), take(y, chosen)
 

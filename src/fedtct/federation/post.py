@@ -95,7 +95,7 @@ class Post:
         late = f"no answer within {round(time.monotonic() - start, 1):g} s"
         for node in pending.values():
             self.tell(done.fail(self.roster.name(node), late))
-            self._uncounted[node] = f"'{letter.question}': {late}"
+            self._uncounted[node] = f"{letter.envelope.asked}: {late}"
         return done
 
     def begin_round(self) -> None:
@@ -140,7 +140,7 @@ class Post:
         except Exception as error:  # whatever it is that a silo sent
             reason = f"its reply cannot be read ({type(error).__name__}): does it run fedtct {fedtct.__version__}?"
             self.tell(done.fail(called, reason, node))
-            self._uncounted[node] = f"'{letter.question}': {reason}"
+            self._uncounted[node] = f"{letter.envelope.asked}: {reason}"
             return
         if letter.question == "describe" and not reason and not own.get(UNPREPARED):
             reason = self.roster.introduce(node, name, message["n"], message["held"])
@@ -155,7 +155,7 @@ class Post:
         if reason:
             self.tell(done.fail(name, reason, node))
             if ERROR not in own:  # that it could not answer, it knows
-                self._uncounted[node] = f"'{letter.question}': {reason}"
+                self._uncounted[node] = f"{letter.envelope.asked}: {reason}"
         elif own.get(UNPREPARED):
             done.unprepared.add(name)
         else:

@@ -50,6 +50,11 @@ class Envelope:
     fp16: bool = False
     uncounted: str = ""
 
+    @property
+    def asked(self) -> str:
+        """The question, for people."""
+        return f"'{self.question}'" + (f" of round {self.position + 1}" if about(self.question).memory else "")
+
 
 def pack(message: Message, own: dict[str, Any], fp16: bool = False) -> RecordDict:
     """A message as one record of arrays and one of plain values; ``own`` is not for the algorithm."""
