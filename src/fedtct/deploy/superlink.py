@@ -8,6 +8,8 @@ from starlette.middleware import Middleware
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fedtct.deploy.flower_log import tidy_log
+
 HERE = ("127.0.0.1", "::1")
 FOR_SILOS = "/v1/fleet/"
 REFUSAL = "Runs are started and silos let in on the server's own machine only.\n"
@@ -37,6 +39,7 @@ def main() -> None:
     from flwr.superlink.cli import flower_superlink
 
     others = extensions.get_middleware  # if Flower ever has no such place, this must fail rather than let everybody in
+    tidy_log()
     extensions.get_middleware = lambda: (Middleware(SilosOnlyFromElsewhere), *others())
     flower_superlink()
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from fedtct.deploy import hand_over
+from fedtct.deploy.flower_log import tidy_log
 from fedtct.deploy.polling import pull_sooner, sleep_less
 from fedtct.deploy.running import Entrance
 
@@ -23,6 +24,7 @@ def main() -> None:
     from flwr.supernode import start_client_internal as node
     from flwr.supernode.cli import flower_supernode
 
+    tidy_log()
     home = Path(os.environ["FLWR_HOME"])
     logging.getLogger(LOGGER_NAME).addHandler(Entrance(home))
     sleep_less(node)

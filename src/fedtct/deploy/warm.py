@@ -32,8 +32,10 @@ def _load_flower() -> Any:
     import numpy.ma  # noqa: F401 (for copies)
 
     import fedtct.deploy.client_app  # noqa: F401 (for copies)
+    from fedtct.deploy.flower_log import tidy_log
     from fedtct.deploy.polling import pull_sooner
 
+    tidy_log()
     pull_sooner()
     return entry_points(group="console_scripts")[PROGRAM].load()
 
