@@ -95,7 +95,7 @@ def test_the_limit_holds_whatever_is_asked(tmp_path_factory, releases):
     for name, key, noise in releases:
         before = budget.spent()
         try:
-            budget.spend(name, [key], noise)
+            budget.spend(name, bytes([key]), noise)
         except FedtctError:
             assert budget.spent() == before
     assert budget.spent() <= 3.0 * (1 + 1e-6)
@@ -104,7 +104,7 @@ def test_the_limit_holds_whatever_is_asked(tmp_path_factory, releases):
 def test_a_ledger_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path):
     (tmp_path / SPENT).write_text("{")
     with pytest.raises(FedtctError, match="cannot be read"):
-        Budget(3.0, 1e-5, tmp_path).spend("run", [1], 1.0)
+        Budget(3.0, 1e-5, tmp_path).spend("run", b"1", 1.0)
 
 
 def test_a_silo_says_its_limit_and_what_is_left(tmp_path):
@@ -114,7 +114,7 @@ def test_a_silo_says_its_limit_and_what_is_left(tmp_path):
     file.write_text('name = "north"\ndata = "data.npz"\nepsilon = 2\nserver = "127.0.0.1:1"\n')
     budget = SiloConfig.read(file).budget()
     assert budget is not None
-    budget.spend("run", [1], 2.0)
+    budget.spend("run", b"1", 2.0)
     data, *told = [finding.text for finding in check_silo(file)]
     assert data == "data: 20 samples of shape (1, 4, 4) (pixels), 4 of them held out, 2 classes, the largest label is 1"
     assert f"privacy: ε = 2 at δ = 1e-05 in all runs together, of which {budget.spent():.3g} is spent" in told
