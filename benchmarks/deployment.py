@@ -22,7 +22,7 @@ from fedtct.deploy.local import LocalDeployment, replace_text
 from fedtct.history import History
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import prepare
-from fedtct.runs.folder import read_rows
+from fedtct.runs.metrics import read_rows
 from fedtct.runs.settings import HOLDOUT
 
 SILOS, SEED = 4, 0

@@ -15,7 +15,8 @@ from typing import Any
 from fedtct.runs.config import RunConfig
 from fedtct.runs.environment import environment
 from fedtct.runs.execute import execute
-from fedtct.runs.folder import RunFolder, read_rows
+from fedtct.runs.folder import RunFolder
+from fedtct.runs.metrics import read_rows
 
 SETTINGS: dict[str, Any] = {
     "dataset": "fashion-mnist",

@@ -24,7 +24,7 @@ from fedtct.deploy.running import process_of
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.importing import import_function
 from fedtct.runs.config import RunConfig
-from fedtct.runs.folder import read_rows
+from fedtct.runs.metrics import read_rows
 from fedtct.runs.settings import HOLDOUT
 
 SETTINGS = {"model": "mlp", "local_epochs": 1, "p": 300, "steps": 20, "stage2": "scaffold", "seed": 0, "device": "cpu"}

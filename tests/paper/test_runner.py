@@ -17,7 +17,7 @@ from fedtct.paper.folder import OutOfTime
 from fedtct.paper.protocol import SCALES, Tangent
 from fedtct.paper.results import Results
 from fedtct.paper.runner import Runner
-from fedtct.runs.folder import METRICS, to_line
+from fedtct.runs.metrics import METRICS, to_line
 from fedtct.stage2.iterative import IterativeRegression
 
 FEDAVG = train(FASHION, "classes:2", rates=(0.1,))

@@ -16,7 +16,8 @@ from fedtct.report.page.tasks import arrange
 from fedtct.runs.caveats import hold_nothing_out
 from fedtct.runs.compare import comparison
 from fedtct.runs.findings import find_all
-from fedtct.runs.folder import RunFolder, to_line
+from fedtct.runs.folder import RunFolder
+from fedtct.runs.metrics import to_line
 from fedtct.runs.saved import Saved, write_card
 from fedtct.runs.settings import ELSEWHERE, OWN
 from fedtct.runs.summary import Summary, silos_told

@@ -25,7 +25,8 @@ from fedtct.runs.checkpoint import flatten, read_checkpoint, rows_at, unflatten,
 from fedtct.runs.config import RunConfig
 from fedtct.runs.environment import _git, environment, git_commit, git_dirty
 from fedtct.runs.execute import execute, prepare
-from fedtct.runs.folder import CONFIG, RunFolder, from_line, to_line
+from fedtct.runs.folder import CONFIG, RunFolder
+from fedtct.runs.metrics import from_line, to_line
 from fedtct.runs.places import free_folder, resuming
 from fedtct.runs.plan import Plan
 from fedtct.runs.settings import read_toml

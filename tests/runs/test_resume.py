@@ -22,7 +22,8 @@ from fedtct.runs import folder as folder_module
 from fedtct.runs.checkpoint import rows_at
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import execute
-from fedtct.runs.folder import METRICS, RunFolder
+from fedtct.runs.folder import RunFolder
+from fedtct.runs.metrics import METRICS
 
 SMALL = {"dataset": "digits", "limit": 120, "silos": 3, "split": "iid", "local_epochs": 1, "batch_size": 16}
 TCT = SMALL | {"method": "tct", "p": 300, "d": 200, "steps": 20}

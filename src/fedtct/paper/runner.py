@@ -26,7 +26,8 @@ from fedtct.paper.record import write_result
 from fedtct.runs.checkpoint import read_checkpoint, write_checkpoint
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import execute, prepare
-from fedtct.runs.folder import CHECKPOINTS, CONFIG, ENVIRONMENT, METRICS, RunFolder, read_rows, to_line
+from fedtct.runs.folder import CHECKPOINTS, CONFIG, ENVIRONMENT, RunFolder
+from fedtct.runs.metrics import METRICS, read_rows, to_line
 from fedtct.runs.plan import Watch
 from fedtct.runs.summary import judgement
 from fedtct.stage2 import IterativeRegression

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import time
 import warnings
@@ -17,20 +15,21 @@ import torch
 from fedtct.classifier import MODEL_FILE, Classifier, Fit
 from fedtct.errors import Diverged, FedtctError, listing, quoted
 from fedtct.federation import pick_device
-from fedtct.files import drop_halves, fingerprint, read_json, strict, sync, write_json, write_text
-from fedtct.history import Checkpoint, Finding, History, Journal, Row, as_plain
+from fedtct.files import drop_halves, fingerprint, read_json, sync, write_json, write_text
+from fedtct.history import Checkpoint, Finding, History, Journal, Row
 from fedtct.models import Model
 from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
 from fedtct.runs.config import RunConfig
 from fedtct.runs.environment import environment, own_code
 from fedtct.runs.forms import DIVERGED, STAGE2, read_finding
 from fedtct.runs.lock import hold, release
+from fedtct.runs.metrics import METRICS, from_line, read_rows, to_line
 from fedtct.runs.places import free_folder, resuming
 from fedtct.runs.settings import as_value, read_toml
 from fedtct.runs.toml import as_toml
 from fedtct.runs.watcher import Watcher
 
-CONFIG, METRICS, ENVIRONMENT = "config.toml", "metrics.jsonl", "environment.json"
+CONFIG, ENVIRONMENT = "config.toml", "environment.json"
 TEST = "the test data"  # among the names of silos, which have files too
 AGREEMENT, CHECKPOINTS, MODEL, FINDINGS = "agreement.json", "checkpoints", "model", "findings"
 CHECKPOINT_SHARE = 0.1  # of a run's time goes to checkpoints at most; rounds that were lost are computed again
@@ -333,26 +332,3 @@ def own_model(config: RunConfig) -> Model | None:
     """The function that makes the model, where it is the user's own."""
     model = config.network()
     return None if isinstance(model, str) else model
-
-
-def to_line(row: Row) -> str:
-    """A row as a line of strict JSON: what is not a number is null."""
-    return json.dumps(strict(as_plain(row)), allow_nan=False) + "\n"
-
-
-def from_line(line: bytes, where: Path) -> Row:
-    """The row that a line holds."""
-    try:
-        values = json.loads(line)
-        lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
-        # The lines of regressions alone have it: where it is null there was an R² that is no number.
-        r2 = {"train_r2": math.nan} if values.get("train_r2", 0.0) is None else {}
-        return Row(**values | lists | r2)
-    except (ValueError, TypeError, KeyError) as error:
-        raise FedtctError(f"{where} is damaged: a line is not a row of metrics") from error
-
-
-def read_rows(path: Path) -> History:
-    """The rows of a run folder; a last line that is still being written does not count."""
-    text = (path / METRICS).read_bytes() if (path / METRICS).is_file() else b""
-    return History([from_line(line, path / METRICS) for line in text[: text.rfind(b"\n") + 1].splitlines()])
