@@ -235,7 +235,8 @@ def _folder_of_the_run(config: "RunConfig", default: Path, out: Path | None, res
 
 
 def _print_result(folder: Path) -> None:
-    from fedtct.runs.folder import METRICS, RunFolder
+    from fedtct.runs.folder import RunFolder
+    from fedtct.runs.metrics import METRICS
     from fedtct.runs.summary import Summary
 
     print_summary(Summary.of(RunFolder.read(folder)), False, to_look_at(folder, METRICS))

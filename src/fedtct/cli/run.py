@@ -110,7 +110,7 @@ def _folders(engine: str) -> "type[RunFolder]":
 
 
 def _execute(folder: "RunFolder", screen: Screen, json: bool, engine: str) -> None:
-    from fedtct.runs.folder import METRICS
+    from fedtct.runs.metrics import METRICS
     from fedtct.runs.summary import Summary
 
     if engine == "flower":
