@@ -64,6 +64,28 @@ def test_every_sample_is_trained_on_or_held_out(n, share):
     assert torch.equal(silo.held_x.squeeze(1), silo.held_y)
 
 
+@quick
+@given(
+    classes=st.integers(2, 6), each=st.integers(60, 90), share=st.floats(0.3, 0.7), together=st.sampled_from([0, 1, 2])
+)
+def test_samples_that_come_sorted_by_class_have_every_class_on_both_sides(classes, each, share, together):
+    """Which needs a random draw, of samples as of groups."""
+    y = torch.arange(classes).repeat_interleave(2 * each)
+    groups = torch.arange(len(y)) // together if together else None
+    silo = Silo(torch.zeros(len(y), 1), y, holdout=share, groups=groups)
+    assert set(silo.y.tolist()) == set(silo.held_y.tolist()) == set(range(classes))
+
+
+@quick
+@given(n=st.integers(5, 60), share=st.floats(0.2, 0.7), seed=st.integers(0, 999))
+def test_which_samples_are_held_out_depends_on_neither_values_nor_labels(n, share, seed):
+    draws = torch.Generator().manual_seed(seed)
+    place, x = torch.arange(n), torch.randn(n, 1, generator=draws)
+    by_value = Silo(place.unsqueeze(1), torch.randint(3, (n,), generator=draws), holdout=share).held_x.squeeze(1)
+    by_label = Silo(x, place, holdout=share).held_y
+    assert torch.equal(by_value, by_label)
+
+
 def test_a_class_that_is_only_held_out_is_a_class():
     held = silos()
     held[0].held_y[0] = 6
