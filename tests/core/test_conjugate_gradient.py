@@ -10,7 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtct import ConjugateGradient, FedtctError, GradientDescent, LocalFederation, Replies, ScaffoldRegression, Silo
+from fedtct.federation import Cost
 from fedtct.least_squares import closed_form
+from fedtct.least_squares.closed_form import SeriesRegression, largest_alone
+from fedtct.stage2 import conjugate_gradient
 
 X, Y = pooled(skewed_data(features=60))
 
@@ -83,6 +86,25 @@ def test_the_loss_never_rises_and_no_method_of_gradients_gets_as_far():
     assert found[1] == pytest.approx(descent[1], rel=1e-4)  # a step of gradient descent
     assert all(own <= 1.0001 * other for own, other in zip(found[2:], descent[1:], strict=False))
     assert found[-1] < 0.1 * descent[-1]
+
+
+def test_what_long_steps_tell_of_the_gradient_is_as_exact_as_a_silo_computes_it(monkeypatch):
+    """Near a solution, where gradients are small; of a step that is safe little but rounding errors would be left."""
+    draws = torch.Generator().manual_seed(0)
+    z = torch.randn(300, 120, generator=draws) * torch.logspace(0, -3, 120)
+    y = torch.randn(300, 3, generator=draws)
+    silo = SeriesRegression(z, y, largest_alone(z, y))
+    z, y, lr = z.double(), y.double(), 1 / silo.largest_eigenvalue
+    near = 1.001 * torch.linalg.lstsq(z, y).solution.float()
+    exact = -lr * z.T @ (z @ near.double() - y) / len(z)
+
+    def wrong(stride):
+        monkeypatch.setattr(conjugate_gradient, "STRIDE", stride)
+        reply = {"n": 300, "w": silo.advance(silo.point(near), None, stride * lr, 1)[0]}
+        return float((conjugate_gradient._downhill(Replies([reply], Cost()), near) - exact).norm())
+
+    own, least, greatest = wrong(conjugate_gradient.STRIDE), wrong(2.0**30), wrong(1.0)
+    assert own < 1.1 * least < 0.5 * greatest
 
 
 class Leaving(LocalFederation):

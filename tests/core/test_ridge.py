@@ -111,15 +111,30 @@ def test_few_samples_give_the_same_model_the_short_way(strength, monkeypatch):
         assert scores[0] == pytest.approx(scores[1], rel=1e-5)
 
 
+@pytest.mark.parametrize("strength", [1e-12, 1e-9, 1e-6])
+def test_eigenvalues_far_below_the_largest_count_where_the_ridge_is_weak(strength):
+    draws = torch.Generator().manual_seed(0)
+    directions = torch.linalg.qr(torch.randn(30, 8, generator=draws, dtype=torch.float64)).Q
+    covariance = (directions * torch.logspace(0, -10, 8).double()) @ directions.T
+    ways = decompose_range(covariance), torch.linalg.eigh(covariance)
+    assert len(ways[0][0]) < 30
+    fits = [(q * (eigenvalues / (eigenvalues + strength))) @ q.T for eigenvalues, q in ways]
+    assert torch.allclose(*fits, rtol=0, atol=1e-3)
+
+
 def test_gcv_takes_the_strength_with_the_best_score(digits):
-    x, y = digits
+    """Where a degree of freedom counts as 1.2; as 1.1 it would be another strength."""
+    x, y = (part[:200] for part in digits)
     chosen = ridge_model([Silo(x, y)]).scores(x)
     scores = {strength: ridge_model([Silo(x, y)], ridge=strength).scores(x) for strength in STRENGTHS}
     distance = {strength: float((s - chosen).norm()) for strength, s in scores.items()}
     z = normalised_features(ridge_model([Silo(x, y)]), x)[:, :-1]
     sums = Sums.of([(z, targets(y, CLASSES))])
     path = RidgePath.of(sums, Normaliser.identity(D))
-    best = min(STRENGTHS, key=lambda strength: path.generalised_cross_validation(strength, COST))
+    best, other = (
+        min(STRENGTHS, key=lambda strength: path.generalised_cross_validation(strength, cost)) for cost in (1.2, 1.1)
+    )
+    assert best != other
     assert distance[best] == 0
     assert all(distance[strength] > 0 for strength in STRENGTHS if strength != best)
 

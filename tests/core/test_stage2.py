@@ -162,7 +162,7 @@ def test_between_what_is_safe_and_what_diverges_one_is_warned():
         assert limits.check("auto") == 0.95
 
 
-def test_the_limit_is_two_over_the_largest_eigenvalue_of_any_silo():
+def test_the_limit_is_two_over_the_largest_eigenvalue_of_any_silo_and_auto_takes_95_percent_of_it():
     parts = skewed_data((20, 10, 5))
     silos = [Silo(*part) for part in parts]
     model = tct("linear", ScaffoldRegression(rounds=1, lr="auto")).fit(silos).model
@@ -170,6 +170,10 @@ def test_the_limit_is_two_over_the_largest_eigenvalue_of_any_silo():
     with pytest.raises(FedtctError, match="diverges"):
         tct("linear", ScaffoldRegression(rounds=1, lr=1.001 * limit)).fit(silos)
     tct("linear", ScaffoldRegression(rounds=1, lr=0.999 * limit)).fit(silos)
+    chosen, given = (
+        tct("linear", ScaffoldRegression(rounds=1, steps=1, lr=lr)).fit(silos) for lr in ("auto", 0.95 * limit)
+    )
+    assert torch.allclose(chosen.model.linear.w, given.model.linear.w, rtol=1e-4, atol=1e-7)
 
 
 def test_gradient_descent_is_only_warned_of_steps_that_the_pooled_loss_bears():
