@@ -180,6 +180,13 @@ def test_seeds_that_are_finished_count_without_the_one_that_is_not(compared: Pat
     assert "half is not finished" in notes_of(task)
 
 
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_how_methods_are_told_apart_by_seeds_is_said_where_there_are_several(seeds: int, compared: Path) -> None:
+    names = [name.replace("seed0", f"seed{seed}") for name in (FEDAVG, TCT) for seed in range(seeds)]
+    (task,) = arrange([RunFolder.read(compared / name) for name in names])
+    assert ("mean difference, seed by seed, is no larger than its standard error" in notes_of(task)) == (seeds > 1)
+
+
 def test_what_has_no_rating_comes_after_every_rating(compared: Path) -> None:
     (task,) = arrange([RunFolder.read(compared / FEDAVG)])
     line = Line.of(task.methods[0].runs)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean, stdev
 
 import pytest
 
@@ -54,6 +55,28 @@ def test_methods_that_tie_are_named_together(rating: Rating, values: list[float]
     said = headline._headline(results, None, rating)
     assert said.startswith(told)
     assert ("It took" in said) == (len(set(map(rating.text, values[:2]))) == 2)  # whose, if there are several?
+
+
+@pytest.mark.parametrize(
+    ("others", "close"),
+    [
+        ({0: 0.90, 1: 0.50, 2: 0.73}, True),  # it is behind by 8, 1 and -3 points: 2 ± 3.2
+        ({0: 0.93, 1: 0.46, 2: 0.65}, False),  # by 5 points with each seed, and seeds are far apart
+        ({3: 0.93, 4: 0.46, 5: 0.65}, True),  # other seeds have other deals
+    ],
+    ids=["differences vary", "differences are alike", "other seeds"],
+)
+def test_methods_with_the_same_seeds_are_compared_seed_by_seed(
+    others: dict[int, float], close: bool, compared: Path
+) -> None:
+    (task,) = arrange([RunFolder.read(compared / FEDAVG), RunFolder.read(compared / FEDAVG.replace("seed0", "seed1"))])
+    method, usual = replace(task.methods[0], runs=[]), Line.of(task.methods[0].runs)
+
+    def line(by_seed: dict[int, float]) -> Line:
+        return replace(usual, rating=fmean(by_seed.values()), spread=stdev(by_seed.values()), by_seed=by_seed)
+
+    first = line({0: 0.98, 1: 0.51, 2: 0.70})
+    assert headline._close(line(others), (method, first)) == close
 
 
 def test_where_a_class_is_very_common_it_says_what_always_naming_it_would_have(

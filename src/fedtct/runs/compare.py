@@ -87,6 +87,7 @@ class Line:
     chosen: Mapping[str, tuple[Any, ...]]  # by setting, what held-out samples chose for each seed; none if all diverged
     rating: float | None  # accuracy, or R² of a regression
     spread: float | None  # its standard deviation over seeds; none for a single one
+    by_seed: Mapping[int, float]  # the same rating of each seed that has one
     rmse: float | None  # of a regression, on the same data
     common: CommonClass | None  # of classes, if one is so common that accuracy says little
     held_out: float | None  # the rating to choose by, where test data is there besides
@@ -111,6 +112,7 @@ class Line:
             chosen={name: tuple(_chosen(folders, runs, name)) for name in chosen_settings(folders[0])},
             rating=_over_seeds(fmean, ratings),
             spread=_over_seeds(stdev, ratings) if len(ratings) > 1 else None,
+            by_seed={f.config.seed: rating for f, rating in zip(folders, ratings, strict=True) if rating is not None},
             rmse=_over_seeds(fmean, [run.rmse(counts) for run in runs]),
             common=CommonClass.of(folders),
             held_out=_over_seeds(fmean, held_out) if counts == "test" else None,

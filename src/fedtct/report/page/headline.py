@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import stdev
 
 from fedtct.report.page.blocks import Rating
 from fedtct.report.page.chosen import choice_in
@@ -54,15 +55,22 @@ def _headline(results: Sequence[Result], bound: float | None, rating: Rating) ->
 
 
 def _close(line: Line, first: Result) -> bool:
-    """Whether a rating is no further below the first than seeds vary, or than so few samples may mislead."""
+    """Whether a rating is no further below the first than seeds may mislead, or than so few samples may."""
     method, best = first
     assert best.rating is not None
     assert line.rating is not None
-    chance = [best.spread or 0.0, line.spread or 0.0]
+    chance = [_by_seeds(best, line)]
     samples = [sum(map(sum, found["confusion"])) for run in method.counted if (found := run.finding(CLASSES))]
     if not best.regression and all(samples):
         chance += [standard_error(best.rating * count, count) for count in samples]
     return best.rating - line.rating <= max(chance)
+
+
+def _by_seeds(best: Line, line: Line) -> float:
+    """How far seeds may mislead. The same seeds share their deal: what varies is the difference, seed by seed."""
+    if len(best.by_seed) > 1 and best.by_seed.keys() == line.by_seed.keys():
+        return stdev(best.by_seed[seed] - line.by_seed[seed] for seed in best.by_seed) / math.sqrt(len(best.by_seed))
+    return max(best.spread or 0.0, line.spread or 0.0)
 
 
 def standard_error(right: float, samples: int) -> float:

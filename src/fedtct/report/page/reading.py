@@ -32,6 +32,12 @@ def reading(task: Task, rating: Rating) -> str:
         private = any(run.config.epsilon for run in runs)
         parts = [f"{name} is not known{': private silos rate no models' if private else ' yet'}."]
         parts += [UNCOVERED] if private else []
+    if over and len(task.methods) > 1:
+        samples = ", or than that of one model" if by_chance else ""
+        parts.append(
+            "Methods with the same seeds are too close to tell apart where their mean difference, seed by seed, is no "
+            f"larger than its standard error{samples}."
+        )
     parts += chosen_from(task, rating)
     parts += [told] if (told := task.caveats) else []
     if any(run.config.patience for run in runs):
