@@ -49,8 +49,9 @@ class Row(Rated):
     on what it held out, or on its training data if it holds nothing out. Bytes are the mean silo's, up and down;
     ``silo_bytes_…`` are of the ``silos`` that answered, accuracies of silos are of those in ``rated_by``, who answered
     the next question. Where a stage stops early, by patience or because it diverged, its last row has the cost of the
-    round after it too, whose model nobody uses. A regression has R² in place of accuracies, and the root mean squared
-    error; its losses are mean squared errors.
+    round after it too, whose model nobody uses. Losses of stage 1 are mean cross-entropies, those of stage 2 mean
+    squared errors. A regression has R² in place of accuracies, and the root mean squared error; all its losses are mean
+    squared errors.
     """
 
     stage: str
