@@ -58,6 +58,8 @@ class OfComplexNumbers(nn.Module):
     ("model", "message"),
     [
         (None, "no model was given"),
+        (nn.Linear(4, 3, device="meta"), "on the meta device, where weights have no values: make it on the CPU"),
+        (nn.Sequential(nn.BatchNorm1d(4, affine=False, device="meta"), nn.Linear(4, 3)), "on the meta device"),
         (OfComplexNumbers(), "the model has complex parameters or buffers: make all real"),
         ("resnet-18", "unknown model 'resnet-18'. Known models: .*resnet18-bn"),
         ("my_net:build", "'my_net:build' is for commands: in Python give the function itself as model, or an nn.Mod"),
@@ -267,6 +269,44 @@ class SecondHeadUnused(nn.Module):
 
     def forward(self, x):
         return self.head(torch.relu(self.body(x)))
+
+
+class SumOfHeads(nn.Module):
+    """A layer across what another sees, as wide-and-deep models have it."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide, self.body, self.head = nn.Linear(4, 3), nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.wide(x) + self.head(torch.relu(self.body(x)))
+
+
+def test_outputs_that_two_layers_make_have_no_single_logit():
+    asked = []
+    federation = LocalFederation([Silo(X, Y)])
+    federation.on_reply = lambda question, *_: asked.append(question)
+    with pytest.raises(FedtctError, match=r"head 'head' the model still gives 3 outputs.*let one nn\.Linear make all"):
+        TCT(SumOfHeads(), FedAvg(rounds=1), stage2=Ridge(d=10)).fit(federation)
+    assert asked == ["describe"]
+    FedAvg(SumOfHeads(), rounds=1).fit([Silo(X, Y)])
+
+
+class Wrapping(SecondHeadUnused):
+    """Has layers besides its head, which are not to blame."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.make = make
+
+    def forward(self, x):
+        return self.make(super().forward(x))
+
+
+@pytest.mark.parametrize("make", [lambda z: {"logits": z}, lambda z: (z, z)], ids=["dict", "tuple"])
+def test_a_model_that_returns_more_than_logits_is_told_to_return_them_alone(make):
+    with pytest.raises(FedtctError, match=r"for one sample, not \(1, 3\): return the logits alone$"):
+        FedAvg(Wrapping(make), rounds=1).fit([Silo(X, Y)])
 
 
 def test_a_last_layer_that_nothing_goes_through_is_no_head():

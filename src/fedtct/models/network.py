@@ -50,6 +50,8 @@ class Network:
     ) -> None:
         if any(isinstance(p, UninitializedParameter) for p in module.parameters()):
             raise FedtctError("the model has lazy layers, whose sizes are not known yet: run a sample through it first")
+        if any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
+            raise FedtctError("the model is on the meta device, where weights have no values: make it on the CPU")
         self.module = module.to(device)
         self.head, self.inputs, self.device = head, inputs, torch.device(device)
         if self.device.type == "cpu":

@@ -34,10 +34,9 @@ def try_model(network: Network, outputs: int, samples: Tensor, whose: str = "") 
             kind, span = _in_words(samples)
             raise FedtctError(f"{whose}the model cannot take {kind}", error, span) from error
         if (what := _shape_of(given)) != (1, outputs):
-            raise FedtctError(
-                f"the model gives {what} for one sample, not (1, {outputs}): a number for each output of its head "
-                f"'{network.head}'{other_heads(network.module)}"
-            )
+            found = f"a number for each output of its head '{network.head}'{other_heads(network.module)}"
+            advice = found if isinstance(given, Tensor) else "return the logits alone"
+            raise FedtctError(f"the model gives {what} for one sample, not (1, {outputs}): {advice}")
     _try_pair(network, samples)
 
 

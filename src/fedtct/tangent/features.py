@@ -150,12 +150,18 @@ def check_head(spec: NetworkSpec) -> None:
     advice += other_heads(network.module)
     try:
         with torch.enable_grad():
-            logit = network(spec.inputs.examples())[:, 0].sum()
+            given = network(spec.inputs.examples())
+            logit = given[:, 0].sum()
         (slope,) = torch.autograd.grad(logit, seen[-1], allow_unused=True, materialize_grads=True)
     except Exception as error:
         raise FedtctError(
             f"with a single logit as its head '{network.head}' the model fails: {advice}", error
         ) from error
+    if given.shape[1:] != (1,):
+        raise FedtctError(
+            f"with a single logit as its head '{network.head}' the model still gives {given.shape[1]} outputs for a "
+            "sample: let one nn.Linear make all of them, from everything that they depend on"
+        )
     if not bool(slope.any()):
         raise FedtctError(f"with a single logit as its head '{network.head}' the model is constant: {advice}")
 
