@@ -8,11 +8,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "fedtct"
 LISTING = re.search(r"src/fedtct/\n(.*?)\n\n", (ROOT / "docs" / "design.md").read_text(encoding="utf-8"), re.DOTALL)
 assert LISTING is not None
-ORDER = [
-    name.removesuffix("/").removesuffix(".py")
-    for line in LISTING[1].splitlines()
-    for name in re.match(r"\s*((?:[\w.]+(?:/|\.py) ?)+)", line)[1].split()  # type: ignore[index]
-]
+ORDER = [re.split(r"/|\.py", line.strip())[0] for line in LISTING[1].splitlines()]  # one a line
 
 
 def top_level(path: Path) -> str:
