@@ -133,28 +133,6 @@ def test_unknown_head(options, message):
         FedAvg("linear", rounds=1, **options).fit([Silo(X, Y)])
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: FedAvg("linear", augment="mixup"), "unknown augment 'mixup'. Known: none, crop-flip"),
-        (lambda: FedAvg("linear", trainable="head"), "unknown trainable 'head'. Known: all, last-layer"),
-        (lambda: FedAvg("linear", seed=-1), "seed must not be negative"),
-        (lambda: TangentFeatures(p=0), "p must be at least 1, it is 0"),
-        (lambda: TangentFeatures(seed=-1), "seed must not be negative"),
-        (lambda: TCT("linear", stage1=Centralized()), "stage 1 must be federated"),
-        (lambda: LocalFederation([Silo(X, Y)], precision="fp8"), "unknown precision 'fp8'"),
-        (
-            lambda: LocalFederation([Silo(X, Y)]).deliver("surrender", {}),
-            "asked 'surrender', which it does not know",
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_settings_that_do_not_exist(make, message):
-    with pytest.raises(FedtctError, match=message):
-        make()
-
-
 @pytest.mark.parametrize("name", ["gpu", "meta"])
 def test_unknown_device(name):
     with pytest.raises(FedtctError, match=rf"unknown device '{name}'\. Use 'auto', 'cpu' or 'cuda'"):
@@ -275,9 +253,21 @@ def test_silos_are_called_by_their_names():
         ),
         (lambda: FedAvg(nn.LazyLinear(3)).fit([Silo(X, Y)]), "lazy layers"),
         (lambda: FedAvg("mlp").fit([Silo((10 * X).long(), Y)]), "quantities must be floats"),
+        (lambda: FedAvg("linear", augment="mixup"), "unknown augment 'mixup'. Known: none, crop-flip"),
+        (lambda: FedAvg("linear", trainable="head"), "unknown trainable 'head'. Known: all, last-layer"),
+        (lambda: FedAvg("linear", seed=-1), "seed must not be negative"),
+        (lambda: TangentFeatures(p=0), "p must be at least 1, it is 0"),
+        (lambda: TangentFeatures(seed=-1), "seed must not be negative"),
+        (lambda: TCT("linear", stage1=Centralized()), "stage 1 must be federated"),
+        (lambda: LocalFederation([Silo(X, Y)], precision="fp8"), "unknown precision 'fp8'"),
+        (
+            lambda: LocalFederation([Silo(X, Y)]).deliver("surrender", {}),
+            "asked 'surrender', which it does not know",
+        ),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_things_of_the_wrong_kind(make, message):
+def test_what_does_not_exist_or_is_of_the_wrong_kind(make, message):
     with pytest.raises(FedtctError, match=message):
         make()
 
