@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedtct.report.page import answer, classes
+from fedtct.report.page import classes, results
 from fedtct.report.page.tasks import arrange
 from fedtct.runs.choose import candidates, choose
 from fedtct.runs.compare import Line, carry_out, comparison, table
@@ -39,7 +39,7 @@ def copy_of(choice: Path, run_with: Callable[..., RunFolder], name: str, best: s
 
 def headline(*paths: Path) -> str:
     (task,) = arrange(read_runs(*paths))
-    return answer.section(task).intro
+    return results.section(task).intro
 
 
 def test_the_page_says_which_candidate_was_chosen_and_by_what(choice: Path) -> None:
@@ -82,7 +82,7 @@ def test_beside_other_runs_only_what_was_chosen_is_shown(choice: Path, run_with:
     other = run_with(choice / "lr-0.3", "other", method="fedprox")
     (task,) = arrange(read_runs(choice, other.path))
     assert [method.label for method in task.methods] == ["FedAvg", "FedProx"]
-    shown = answer.section(task)
+    shown = results.section(task)
     assert "chosen" not in shown.intro
     assert "though they differ in lr" in shown.intro
     table, *notes = shown.blocks
@@ -101,7 +101,7 @@ def test_what_was_chosen_for_each_seed_is_one_method(choice: Path, run_with: Cal
     (method,) = task.methods
     assert method.label == "FedAvg"
     assert [run.path for run in method.runs] == [choice / "lr-0.3", second / "lr-1e-09"]
-    shown = answer.section(task)
+    shown = results.section(task)
     assert shown.blocks[0].rows[0].cells[:3] == ["FedAvg", "2", "0.3, 1e-09"]
     assert shown.blocks[0].rows[0].cells[3].count("±") == 1
     assert "federated methods" not in shown.intro

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedtct.report.page import answer, dealing, progress, silos
+from fedtct.report.page import dealing, progress, results, silos
 from fedtct.report.page.blocks import ACCURACY, R2, Chart, Note, Table
 from fedtct.report.page.tasks import arrange
 from fedtct.runs.caveats import hold_nothing_out
@@ -47,7 +47,7 @@ def test_who_left_is_told_in_the_same_words_on_the_page_and_on_the_card(compared
     told = "silos' own data, 3 silos, 2 of them to the end"
     (task,) = arrange([run])
     assert task.title == f"{told}, target rul"
-    assert answer.section(task).title == task.title
+    assert results.section(task).title == task.title
     assert f"- **Data:** {told}\n" in write_card(Saved.load(run.path, device="cpu"), "model")
 
 
@@ -56,7 +56,7 @@ def test_runs_that_differ_in_who_stayed_are_one_task(compared: Path, run_with: R
     run = without(run, run.history[-1].rated_by[0])
     (task,) = arrange([run, RunFolder.read(compared / TCT)])
     assert task.title == "digits, classes:4, 3 silos"
-    notes = " ".join(block.text for block in answer.section(task).blocks if isinstance(block, Note))
+    notes = " ".join(block.text for block in results.section(task).blocks if isinstance(block, Note))
     assert "fedavg had 3 silos, 2 of them to the end." in notes
     assert f"{TCT} had" not in notes
     shutil.rmtree(run.path / "model")  # and it is not over
@@ -156,7 +156,7 @@ def test_a_regression_has_its_error_in_the_targets_units(regressions: Path) -> N
     runs = [RunFolder.read(regressions / f"fedavg-own-seed{seed}") for seed in (0, 1)]
     (task,) = arrange([*runs, RunFolder.read(regressions / "tct-own-seed0")])
     assert task.title == "silos, 2 silos, target cost"
-    table, note, *_ = answer.section(task).blocks
+    table, note, *_ = results.section(task).blocks
     assert isinstance(table, Table)
     assert isinstance(note, Note)
     assert "RMSE is the root of the mean squared error, in the units of cost." in note.text

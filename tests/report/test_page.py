@@ -13,15 +13,15 @@ import pytest
 
 from fedtct.cli import main
 from fedtct.report.page import progress, silos, stage2, traffic, write_report
-from fedtct.report.page.again import command
 from fedtct.report.page.blocks import ACCURACY, FIELDS, R2, Chart, logarithmic, number
+from fedtct.report.page.reproduce import command
 from fedtct.report.page.tasks import arrange
 from fedtct.report.page.write import render, to_json
 from fedtct.runs.compare import comparison, table
 from fedtct.runs.config import RunConfig
+from fedtct.runs.finding_types import DIVERGED, FORMS
 from fedtct.runs.findings import find_all
 from fedtct.runs.folder import RunFolder
-from fedtct.runs.forms import DIVERGED, FORMS
 from fedtct.runs.reading import read_runs
 from fedtct.runs.summary import SILO_SAMPLES, Summary
 

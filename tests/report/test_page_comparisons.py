@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fedtct.report.page import answer, classes, silos
+from fedtct.report.page import classes, results, silos
 from fedtct.report.page.blocks import ACCURACY, QUIET, Chart, Choice, Note, Table
 from fedtct.report.page.tasks import Task, arrange
 from fedtct.runs.compare import Line
@@ -27,13 +27,13 @@ FEDAVG, TCT, CENTRALIZED = (f"{method}-classes4-seed0" for method in ("fedavg", 
 
 def table_of(task: Task) -> tuple[list[str], dict[str, list[str]]]:
     """The columns of the table of answers, and its rows by their method, in order."""
-    table = answer.section(task).blocks[0]
+    table = results.section(task).blocks[0]
     assert isinstance(table, Table)
     return list(table.columns), {row.cells[0]: list(row.cells[1:]) for row in table.rows}
 
 
 def notes_of(task: Task) -> str:
-    return " ".join(block.text for block in answer.section(task).blocks if isinstance(block, Note))
+    return " ".join(block.text for block in results.section(task).blocks if isinstance(block, Note))
 
 
 def with_own_models(run: RunFolder, shift: float, **settings: object) -> RunFolder:
@@ -145,10 +145,10 @@ def test_how_far_a_run_got_that_is_not_finished_changes_no_answer(compared: Path
     finished = [RunFolder.read(compared / name) for name in (FEDAVG, CENTRALIZED)]
     whole = RunFolder.read(compared / TCT)
     (without,), (task,) = arrange(finished), arrange([*finished, whole])
-    assert answer.section(task).intro.startswith("TCT reaches ")
+    assert results.section(task).intro.startswith("TCT reaches ")
     for rows in range(1, len(whole.history) + 1):
         (task,) = arrange([cut(run_with(compared / TCT, f"tct{rows}"), rows), *finished])
-        assert answer.section(task).intro == answer.section(without).intro
+        assert results.section(task).intro == results.section(without).intro
         columns, found = table_of(task)
         assert list(found)[-1] == "TCT"
         assert found["TCT"][: columns.index("rounds") - 1] == ["not finished", "–", "–"]
@@ -158,7 +158,7 @@ def test_how_far_a_run_got_that_is_not_finished_changes_no_answer(compared: Path
         [RunFolder.read(compared / TCT), *(cut(run_with(run.path, run.path.name), 2) for run in finished)]
     )
     assert "centralized training" not in notes_of(task)
-    assert "in one place" not in answer.section(task).intro
+    assert "in one place" not in results.section(task).intro
 
 
 def test_the_best_is_the_best_of_those_that_are_finished(compared: Path, run_with: RunWith) -> None:
@@ -166,9 +166,9 @@ def test_the_best_is_the_best_of_those_that_are_finished(compared: Path, run_wit
     half = cut(run_with(compared / FEDAVG, "half", method="scaffold"), 2)
     for runs, which in ((finished, ""), ([*finished, half], " that are finished")):
         (task,) = arrange(runs)
-        assert f"the best of the federated methods here{which}. It took" in answer.section(task).intro
+        assert f"the best of the federated methods here{which}. It took" in results.section(task).intro
     (task,) = arrange([half])
-    assert answer.section(task).intro == ""
+    assert results.section(task).intro == ""
     assert not [block for block in silos.section(task).blocks if isinstance(block, Chart)]  # nor of silos' ratings
 
 
@@ -191,8 +191,8 @@ def test_what_has_no_rating_comes_after_every_rating(compared: Path) -> None:
     (task,) = arrange([RunFolder.read(compared / FEDAVG)])
     line = Line.of(task.methods[0].runs)
     for ratings in permutations([0.5, 0.0, -0.25, -3.0, None]):
-        results = [(task.methods[0], replace(line, rating=rating)) for rating in ratings]
-        in_order = [line.rating for _, line in sorted(results, key=answer._place)]
+        rated = [(task.methods[0], replace(line, rating=rating)) for rating in ratings]
+        in_order = [line.rating for _, line in sorted(rated, key=results._place)]
         assert in_order == [0.5, 0.0, -0.25, -3.0, None]
 
 
@@ -217,7 +217,7 @@ def test_settings_that_methods_read_and_differ_in_are_named(
     assert [method.label for method in task.methods] == ["FedAvg", "TCT"]
     notes, names = notes_of(task), [part.split(":")[0] for part in told.split("; in ") if part]
     assert f"The methods also differ in {told}." in notes if told else "differ" not in notes
-    intro = answer.section(task).intro
+    intro = results.section(task).intro
     assert (f", though they differ in {' and '.join(names)}." in intro) if told else ("differ" not in intro)
 
 

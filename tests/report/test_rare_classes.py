@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 import pytest
 
-from fedtct.report.page import answer, classes, headline
+from fedtct.report.page import classes, headline, results
 from fedtct.report.page.blocks import ACCURACY, R2, Chart, Rating, Table
 from fedtct.report.page.tasks import arrange
 from fedtct.runs.compare import Line
@@ -49,10 +49,10 @@ def with_confusion(run: RunFolder, confusion: list[list[int]]) -> RunFolder:
 def test_methods_that_tie_are_named_together(rating: Rating, values: list[float], told: str, compared: Path) -> None:
     (task,) = arrange([RunFolder.read(compared / FEDAVG)])
     method, line = task.methods[0], Line.of(task.methods[0].runs)
-    results = [
+    rated = [
         (replace(method, label=label), replace(line, rating=value)) for label, value in zip("ABC", values, strict=True)
     ]
-    said = headline._headline(results, None, rating)
+    said = headline._headline(rated, None, rating)
     assert said.startswith(told)
     assert ("It took" in said) == (len(set(map(rating.text, values[:2]))) == 2)  # whose, if there are several?
 
@@ -85,7 +85,7 @@ def test_where_a_class_is_very_common_it_says_what_always_naming_it_would_have(
     runs = [with_confusion(run_with(compared / name, name), DEFECTS) for name in (FEDAVG, TCT, CENTRALIZED)]
     with_confusion(runs[1], [[3, 1], [0, 196]])
     (task,) = arrange(runs)
-    shown = answer.section(task)
+    shown = results.section(task)
     assert "Always “ok” would have 98.0 %: accuracy says little here." in shown.intro
     balanced = shown.intro.partition("Balanced accuracy, the mean over classes, is ")[2]
     assert sorted(balanced.removesuffix(".").split(" and ")) == ["62.5 % for FedAvg", "87.5 % for TCT"]
@@ -105,16 +105,18 @@ def test_where_nobody_finds_the_rare_class_that_comes_first_and_nobody_is_called
     compared: Path, run_with: RunWith
 ) -> None:
     runs = [with_confusion(run_with(compared / name, name), BLIND) for name in (FEDAVG, TCT, CENTRALIZED)]
-    intro = answer.section(*arrange(runs)).intro
+    intro = results.section(*arrange(runs)).intro
     assert intro.startswith("None of the federated methods here has been shown to find any class but “ok”. Accuracy ")
     assert not any(word in intro for word in ("good", "best", "on a par", "in one place"))
-    assert answer.section(*arrange([runs[0]])).intro.startswith("FedAvg has not been shown to find any class but “ok”.")
+    assert results.section(*arrange([runs[0]])).intro.startswith(
+        "FedAvg has not been shown to find any class but “ok”."
+    )
     with_confusion(runs[1], DEFECTS)
-    intro = answer.section(*arrange(runs)).intro
+    intro = results.section(*arrange(runs)).intro
     assert intro.startswith("FedAvg has not been shown to find any class but “ok”. Accuracy is ")
     assert "best" not in intro
     with_confusion(runs[0], DEFECTS)
-    assert answer.section(*arrange(runs)).intro.startswith("Accuracy is ")
+    assert results.section(*arrange(runs)).intro.startswith("Accuracy is ")
 
 
 def test_symbols_of_classes_that_are_never_recognised_are_not_on_their_names(compared: Path, run_with: RunWith) -> None:
@@ -146,10 +148,10 @@ def test_only_if_it_has_four_fifths(common: int, told: bool, compared: Path, run
 def test_where_nobody_looked_nothing_is_said(compared: Path, run_with: RunWith) -> None:
     run = with_confusion(run_with(compared / FEDAVG, "fedavg"), DEFECTS)
     (task,) = arrange([run])
-    assert "Always “ok”" in answer.section(task).intro
+    assert "Always “ok”" in results.section(task).intro
     (run.path / "findings" / "classes.json").unlink()
     (task,) = arrange([run])
-    shown = answer.section(task)
+    shown = results.section(task)
     assert "lways" not in shown.intro
     assert isinstance(shown.blocks[0], Table)
     assert "balanced accuracy" not in shown.blocks[0].columns
@@ -176,7 +178,7 @@ def test_where_nothing_else_is_rated_that_is_said(compared: Path, run_with: RunW
     run = with_confusion(run_with(compared / FEDAVG, "fedavg"), [[0, 0], [0, 200]])
     assert CommonClass.of([run]) == ("ok", 1.0, None, 1.0)
     (task,) = arrange([run])
-    shown = answer.section(task)
+    shown = results.section(task)
     assert shown.intro.startswith("FedAvg has not been shown to find any class but “ok”.")
     assert shown.intro.endswith(" All samples that this is rated on are “ok”: it says nothing about other classes.")
     card = write_card(Saved.load(run.path, device="cpu"), "model")

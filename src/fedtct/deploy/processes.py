@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from fedtct.deploy.ending import ending_with_parent
+from fedtct.deploy.end_with_parent import ending_with_parent
 from fedtct.deploy.keys import split_address
 from fedtct.deploy.log_lines import SAYS, hear
 from fedtct.deploy.silo_config import SiloConfig

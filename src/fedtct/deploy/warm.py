@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from fedtct.deploy.ending import ending_with_parent
+from fedtct.deploy.end_with_parent import ending_with_parent
 from fedtct.deploy.hand_over import PROGRAM, SOCKET
 
 LOOK_SECONDS = 1.0  # how often it is seen whether anybody is left to wait for

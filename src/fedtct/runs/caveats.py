@@ -6,8 +6,8 @@ from operator import itemgetter
 from fedtct.errors import listing
 from fedtct.history import rated_on
 from fedtct.runs.choose import read_choice
+from fedtct.runs.finding_types import SILOS
 from fedtct.runs.folder import RunFolder
-from fedtct.runs.forms import SILOS
 from fedtct.runs.summary import SiloRatings, Summary, final_row
 
 FEW = 50  # held-out samples: with fewer, each is worth more than 2 points of a silo's accuracy

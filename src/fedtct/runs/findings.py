@@ -21,8 +21,8 @@ from fedtct.history import Finding
 from fedtct.models import NetworkSpec, Weights
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Job
+from fedtct.runs.finding_types import ALONE, CLASSES, SILOS, SPLIT, read_finding
 from fedtct.runs.folder import FINDINGS, RunFolder
-from fedtct.runs.forms import ALONE, CLASSES, SILOS, SPLIT, read_finding
 from fedtct.runs.plan import PLAN
 from fedtct.runs.settings import settings_of
 from fedtct.silo import pool

@@ -21,7 +21,7 @@ from fedtct.models import Model
 from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
 from fedtct.runs.config import RunConfig
 from fedtct.runs.environment import environment, own_code
-from fedtct.runs.forms import DIVERGED, STAGE2, read_finding
+from fedtct.runs.finding_types import DIVERGED, STAGE2, read_finding
 from fedtct.runs.lock import hold, release
 from fedtct.runs.metrics import METRICS, from_line, read_rows, to_line
 from fedtct.runs.places import free_folder, resuming

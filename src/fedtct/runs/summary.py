@@ -11,9 +11,9 @@ import torch
 from fedtct.history import Rated, Row
 from fedtct.privacy import spent_epsilon
 from fedtct.runs.config import RunConfig
+from fedtct.runs.finding_types import CLASSES, SILOS, SPLIT
 from fedtct.runs.findings import accuracy_in_mix
 from fedtct.runs.folder import RunFolder
-from fedtct.runs.forms import CLASSES, SILOS, SPLIT
 
 SILO_SAMPLES = {  # what a silo's rating is on
     "holdout": "what it holds out",

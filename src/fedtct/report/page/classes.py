@@ -21,7 +21,7 @@ from fedtct.report.page.blocks import (
     trace_of,
 )
 from fedtct.report.page.tasks import Method, Task
-from fedtct.runs.forms import CLASSES
+from fedtct.runs.finding_types import CLASSES
 from fedtct.runs.summary import class_names
 
 Confusion = list[list[int]]

@@ -3,7 +3,7 @@
 from fedtct.history import Finding
 from fedtct.report.page.blocks import Chart, Choice, Note, Section, Table, TableRow, downwards, ticks
 from fedtct.report.page.tasks import Task
-from fedtct.runs.forms import SPLIT
+from fedtct.runs.finding_types import SPLIT
 
 
 def section(task: Task) -> Section:

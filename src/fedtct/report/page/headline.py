@@ -1,4 +1,4 @@
-"""The answer in sentences: who is best, by how much, what it took, and whether accuracy says anything."""
+"""The results in sentences: who is best, by how much, what it took, and whether accuracy says anything."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from fedtct.report.page.blocks import Rating
 from fedtct.report.page.chosen import choice_in
 from fedtct.report.page.tasks import Method, Task, by_value, differences, listed
 from fedtct.runs.compare import Line
-from fedtct.runs.forms import CLASSES
+from fedtct.runs.finding_types import CLASSES
 from fedtct.runs.summary import CommonClass, in_megabytes
 
 CENTRALIZED = "centralized"  # the bound: data in one place

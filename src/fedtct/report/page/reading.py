@@ -1,4 +1,4 @@
-"""Below the answer's table: how to read it, and why its rows may not be comparable."""
+"""Below the table of results: how to read it, and why its rows may not be comparable."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,8 @@ from fedtct.report.page.blocks import Rating
 from fedtct.report.page.chosen import chosen_from
 from fedtct.report.page.headline import CENTRALIZED, standard_error
 from fedtct.report.page.tasks import Task, differences, listed
+from fedtct.runs.finding_types import CLASSES
 from fedtct.runs.folder import RunFolder
-from fedtct.runs.forms import CLASSES
 from fedtct.runs.settings import ELSEWHERE
 from fedtct.runs.summary import SILO_SAMPLES, SiloRatings, Summary, final_row, silos_told
 

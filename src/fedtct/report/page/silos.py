@@ -30,7 +30,7 @@ from fedtct.report.page.blocks import (
     trace_of,
 )
 from fedtct.report.page.tasks import Method, Task, by_value, called, listed, text_of
-from fedtct.runs.forms import ALONE, SILOS
+from fedtct.runs.finding_types import ALONE, SILOS
 from fedtct.runs.summary import SILO_SAMPLES, final_row
 
 COLUMNS = (

@@ -24,8 +24,8 @@ from fedtct.report.page.blocks import (
     trace_of,
 )
 from fedtct.report.page.tasks import Method, Task, called
+from fedtct.runs.finding_types import STAGE2
 from fedtct.runs.folder import RunFolder
-from fedtct.runs.forms import STAGE2
 
 NOISE = 1e-8  # eigenvalues below this share of the largest are rounding errors
 Inspected = tuple[Method, RunFolder, Finding]

@@ -10,8 +10,8 @@ from fedtct.report.style import looks
 from fedtct.runs.caveats import caveats
 from fedtct.runs.choose import chosen_settings, read_choice, undecided
 from fedtct.runs.config import RunConfig
+from fedtct.runs.finding_types import SPLIT
 from fedtct.runs.folder import RunFolder
-from fedtct.runs.forms import SPLIT
 from fedtct.runs.settings import settings_of
 from fedtct.runs.summary import silos_told
 

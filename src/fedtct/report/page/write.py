@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedtct import __version__
 from fedtct.files import strict, write_text
-from fedtct.report.page import again, answer, classes, dealing, progress, silos, stage2, traffic
+from fedtct.report.page import classes, dealing, progress, reproduce, results, silos, stage2, traffic
 from fedtct.report.page.blocks import Chart, Section
 from fedtct.report.page.tasks import Task, arrange
 from fedtct.report.style import COLOURS
@@ -20,14 +20,14 @@ from fedtct.runs.folder import RunFolder
 REPORT = "report.html"
 LONGEST = 32  # letters of a word in a table
 SECTIONS: tuple[Callable[[Task], Section | None], ...] = (
-    answer.section,
+    results.section,
     progress.section,
     dealing.section,
     silos.section,
     classes.section,
     stage2.section,
     traffic.section,
-    again.section,
+    reproduce.section,
 )
 
 

@@ -1,4 +1,4 @@
-"""The answer, on top: how good each method is in the end, how far from centralized, and what it took."""
+"""The results, on top: how good each method is in the end, how far from centralized, and what it took."""
 
 from collections.abc import Sequence
 
