@@ -38,6 +38,12 @@ def test_a_round_that_returns_its_state_alone_is_told(monkeypatch):
         Forgetful(tiny_net(norm=True), rounds=1).fit(skewed_silos())
 
 
+def test_what_replies_do_not_hold_is_told_with_what_they_do(monkeypatch):
+    monkeypatch.setattr(Forgetful, "round", lambda *args: ({}, FedAvg.round(*args)[1].values("params")))
+    with pytest.raises(FedtctError, match=r"replies have no 'params': they have .*'n', .*'parameters', 'buffers'"):
+        Forgetful(tiny_net(), rounds=1).fit(skewed_silos())
+
+
 def test_a_start_without_weights_is_told_what_it_lacks():
     with pytest.raises(FedtctError, match=r"Unstarted.start returns a state without 'parameters'.*_asdict"):
         Unstarted(tiny_net(), rounds=1).fit(skewed_silos())

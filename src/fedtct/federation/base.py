@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, quoted
 from fedtct.models import NetworkSpec
 from fedtct.questions import Message
 from fedtct.tasks import Score
@@ -54,6 +54,8 @@ class Replies:
 
     def values(self, key: str) -> list[Any]:
         """One entry of every reply."""
+        if lacking := [message for message in self.messages if key not in message]:
+            raise FedtctError(f"replies have no '{key}': they have {quoted(lacking[0])}")
         return [message[key] for message in self.messages]
 
     def weights(self) -> list[float]:
