@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from fedtct.runs.reading import read_runs
     from fedtct.silo import Silo
     from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold, Stage1
-    from fedtct.stage2 import ConjugateGradient, FedAvgRegression, GradientDescent, Ridge, ScaffoldRegression, Stage2
+    from fedtct.stage2 import (
+        ConjugateGradient,
+        FedAvgRegression,
+        GradientDescent,
+        IterativeRegression,
+        Ridge,
+        ScaffoldRegression,
+        Stage2,
+    )
     from fedtct.tangent import TangentFeatures, tangent_features
     from fedtct.tct import TCT
 
@@ -35,7 +43,15 @@ _HOMES = {
     "runs.reading": ("read_runs",),
     "silo": ("Silo",),
     "stage1": ("Centralized", "FedAdam", "FedAvg", "FedDyn", "FedProx", "Scaffold", "Stage1"),
-    "stage2": ("ConjugateGradient", "FedAvgRegression", "GradientDescent", "Ridge", "ScaffoldRegression", "Stage2"),
+    "stage2": (
+        "ConjugateGradient",
+        "FedAvgRegression",
+        "GradientDescent",
+        "IterativeRegression",
+        "Ridge",
+        "ScaffoldRegression",
+        "Stage2",
+    ),
     "tangent": ("TangentFeatures", "tangent_features"),
     "tct": ("TCT",),
 }
@@ -60,6 +76,7 @@ __all__ = [
     "Fit",
     "GradientDescent",
     "History",
+    "IterativeRegression",
     "Journal",
     "LocalFederation",
     "NetworkClassifier",

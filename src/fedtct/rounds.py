@@ -2,10 +2,12 @@
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from fedtct.early_stopping import EarlyStopping
+from fedtct.errors import FedtctError
 from fedtct.federation import Replies
 from fedtct.history import Checkpoint, Row, State
 from fedtct.session import Session
@@ -97,6 +99,24 @@ class Stage(ABC):
 
     def _row(self, at: Checkpoint, replies: Replies | None, test: Score | None) -> Row:
         return Row.of(self.name, at.round, at.cost, self.session.spec.task, replies, test)
+
+
+def checked_round(method: object, found: object, names: Iterable[str]) -> tuple[State, Replies]:
+    """What a round of a method gave, whoever wrote it: the new state, with what must be in it, and the replies."""
+    if not isinstance(found, tuple) or len(found) != 2:
+        who = type(method).__name__
+        raise FedtctError(f"{who}.round returns no pair: it needs the new state and the replies")
+    averages = " and ".join(f"replies.average('{name}')" for name in names)
+    check_state(method, "round", found[0], names, f"{averages}, say")
+    return found
+
+
+def check_state(method: object, made_by: str, state: State, names: Iterable[str], advice: str) -> None:
+    """Weights that are left out do not stay as they were: nobody wants running statistics of no data by mistake."""
+    for name in names:
+        if name not in state:
+            where = f"{type(method).__name__}.{made_by}"
+            raise FedtctError(f"{where} returns a state without '{name}': it needs {advice}")
 
 
 def _finished(at: Checkpoint, stopping: EarlyStopping) -> Checkpoint:

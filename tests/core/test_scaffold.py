@@ -26,6 +26,7 @@ from fedtct import (
     FedAvgRegression,
     FedDyn,
     FedtctError,
+    IterativeRegression,
     LocalFederation,
     Scaffold,
     ScaffoldRegression,
@@ -138,10 +139,15 @@ def test_a_federation_that_samples_must_tell_of_how_many(method):
     FedAvg(tiny_net(), rounds=2, **LOCAL).fit(federation)
 
 
-def test_stage_two_by_scaffold_needs_everybody():
+class Corrected(IterativeRegression):
+    correction = "scaffold"
+
+
+@pytest.mark.parametrize("kind", [ScaffoldRegression, Corrected])
+def test_stage_two_with_corrections_needs_everybody(kind):
     federation = Sampling(skewed_silos(), lambda number: (0, 1))
-    with pytest.raises(FedtctError, match="ScaffoldRegression needs every silo in every round, and 2 of 3 replied"):
-        tct("mlp", ScaffoldRegression(rounds=3, lr="auto"), p=30).fit(federation)
+    with pytest.raises(FedtctError, match=f"{kind.__name__} needs every silo in every round, and 2 of 3 replied"):
+        tct("mlp", kind(rounds=3, lr="auto"), p=30).fit(federation)
     tct("mlp", FedAvgRegression(rounds=3, lr="auto"), p=30).fit(federation)
 
 

@@ -28,6 +28,7 @@ from fedtct import (
     FedAvgRegression,
     FedtctError,
     GradientDescent,
+    IterativeRegression,
     LocalFederation,
     Ridge,
     ScaffoldRegression,
@@ -234,6 +235,40 @@ class Halfway(ScaffoldRegression):
         return {"w": (state["w"] + after["w"]) / 2}, replies
 
 
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere(ScaffoldRegression):
+    """Another: steps begin half-way to the origin."""
+
+    def question(self, state, number, lr, *, start=None):
+        return super().question(state, number, lr, start=state["w"] / 2)
+
+
+class Corrected(IterativeRegression):
+    """SCAFFOLD, by what it says that silos do alone."""
+
+    correction = "scaffold"
+
+
+def test_a_correction_is_exact_whoever_wrote_it():
+    assert Corrected.exact
+    assert not FedAvgRegression.exact
+    mine, theirs = (tct("mlp", kind(rounds=3), p=300).fit(skewed_silos()) for kind in (Corrected, ScaffoldRegression))
+    assert torch.equal(mine.model.linear.w, theirs.model.linear.w)
+
+
+@pytest.mark.parametrize(
+    ("returned", "told"),
+    [
+        (({}, None), r"Halfway.round returns a state without 'w': it needs replies.average\('w'\), say"),
+        ({"w": 0}, "Halfway.round returns no pair: it needs the new state and the replies"),
+    ],
+)
+def test_a_round_of_ones_own_is_told_what_it_lacks(returned, told, monkeypatch):
+    monkeypatch.setattr(Halfway, "round", lambda *args: returned)
+    with pytest.raises(FedtctError, match=told):
+        tct("mlp", Halfway(rounds=1), p=300).fit(skewed_silos())
+
+
 def test_a_correction_that_silos_do_not_know_is_refused():
     class Misspelt(ScaffoldRegression):
         correction = "scafold"
@@ -242,8 +277,9 @@ def test_a_correction_that_silos_do_not_know_is_refused():
         Misspelt()
 
 
-def test_a_grid_of_a_method_of_ones_own_is_its_cells_one_by_one():
-    method = tct("mlp", Halfway(rounds=3), p=300)
+@pytest.mark.parametrize("kind", [Halfway, Elsewhere])
+def test_a_grid_of_a_method_of_ones_own_is_its_cells_one_by_one(kind):
+    method = tct("mlp", kind(rounds=3), p=300)
     (found,) = method.fit_grid(skewed_silos(), [(0.001, 5)])
     expected = replace(method, stage2=replace(method.stage2, lr=0.001, steps=5)).fit(skewed_silos()).model.linear
     assert torch.equal(found.linear.w, expected.w)

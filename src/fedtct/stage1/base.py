@@ -18,7 +18,7 @@ from fedtct.history import Journal, State
 from fedtct.models import Model, Weights
 from fedtct.models.trial import try_training
 from fedtct.questions import Message
-from fedtct.rounds import Stage
+from fedtct.rounds import Stage, check_state, checked_round
 from fedtct.seeds import digest
 from fedtct.session import Session, Silos, Test, check_batches
 from fedtct.tasks import Score
@@ -221,13 +221,15 @@ class Training(Stage):
         """The network's, after all rounds."""
         trained, frozen = apart(self.session.network, self.method.trainable, self.session.network.weights())
         start = self.method.start(trained)
-        self._check(start, "start", "weights._asdict() with whatever else it holds")
+        advice = "weights._asdict() with whatever else it holds"
+        check_state(self.method, "start", start, Weights._fields, advice)
         return self._whole(self.run(start | ({"frozen": frozen} if frozen else {})))
 
     def round(self, state: State, number: int) -> tuple[State, Replies]:
         """The method's own, after silos were told what is frozen."""
         telling = self._tell(state)
-        after, replies = self._own_round(state, number)
+        found = self.method.round(self.session.federation, state, number)
+        after, replies = checked_round(self.method, found, Weights._fields)
         if not bool(after["parameters"].isfinite().all()):
             _warn_of_diverged(replies)
         if "frozen" not in state:
@@ -261,22 +263,6 @@ class Training(Stage):
     def _whole(self, state: State) -> Weights:
         frozen = Frozen.told(self.session.network, state.get("frozen", {}))
         return frozen.whole(Weights(state["parameters"], state["buffers"]))
-
-    def _own_round(self, state: State, number: int) -> tuple[State, Replies]:
-        """A round as whoever wrote the method has it, checked."""
-        found: object = self.method.round(self.session.federation, state, number)
-        if not isinstance(found, tuple) or len(found) != 2:
-            who = type(self.method).__name__
-            raise FedtctError(f"{who}.round returns no pair: it needs the new state and the replies")
-        self._check(found[0], "round", "replies.average('parameters') and replies.average('buffers'), say")
-        return found
-
-    def _check(self, state: State, made_by: str, advice: str) -> None:
-        """Weights that are left out do not stay as they were: nobody wants running statistics of no data by mistake."""
-        for name in Weights._fields:
-            if name not in state:
-                where = f"{type(self.method).__name__}.{made_by}"
-                raise FedtctError(f"{where} returns a state without '{name}': it needs {advice}")
 
 
 def _warn_of_diverged(replies: Replies) -> None:

@@ -25,8 +25,10 @@ from fedtct.seated_silo import take_steps
 from fedtct.session import Session
 from fedtct.stage2.base import Stage2
 from fedtct.stage2.convexify import Convexified
+from fedtct.stage2.fedavg import FedAvgRegression
 from fedtct.stage2.gradient_descent import GradientDescent
 from fedtct.stage2.iterative import IterativeRegression
+from fedtct.stage2.scaffold import ScaffoldRegression
 from fedtct.training import Memory, ScaffoldCorrection
 
 KERNEL_SHARE = 0.5  # of the memory that is left, for K
@@ -55,7 +57,7 @@ def solve_grid(
     limits = method.step_limits(problem)
     cells = [(limits.check(lr), steps) for lr, steps in cells]
     given = [silo.regression() for silo in session.federation.silos]
-    own_rule = type(method).round is not IterativeRegression.round
+    own_rule = type(method) not in (ScaffoldRegression, FedAvgRegression)  # whatever it may be
     if own_rule or any(type(own) is not DualRegression for own in given):  # of few features there are few passes, too
         ways = [replace(method, lr=lr, steps=steps) for lr, steps in cells]
         return [way.solve(replace(session, journal=Journal()), problem) for way in ways]

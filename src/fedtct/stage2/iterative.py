@@ -16,7 +16,7 @@ from fedtct.errors import Diverged, FedtctError, check_positive, check_whole, li
 from fedtct.federation import Federation, Replies
 from fedtct.history import State
 from fedtct.questions import Message
-from fedtct.rounds import Stage
+from fedtct.rounds import Stage, checked_round
 from fedtct.session import Session
 from fedtct.stage2.base import Stage2
 from fedtct.stage2.convexify import Convexified, convexify
@@ -29,11 +29,18 @@ STABLE_SHARE = 0.95  # of the step size at which steps begin to diverge; what lr
 
 @dataclass(frozen=True, kw_only=True)
 class IterativeRegression(Stage2):
-    """Rounds of ``steps`` full-batch local steps of size ``lr``, averaged by the server.
+    """Rounds of full-batch local steps, averaged by the server: what a stage 2 of your own is made of.
 
-    ``lr="auto"`` takes the largest step that is safe for every silo: each knows its own Hessian's largest eigenvalue.
-    The paper's is 5e-5, which diverges where silos hold a single class. With ``patience`` the best round's model is
-    kept, as in stage 1.
+    Settings are those of :class:`~fedtct.ScaffoldRegression`. ``lr="auto"`` takes the largest step that is safe for
+    every silo: each knows its own Hessian's largest eigenvalue. The paper's is 5e-5, which diverges where silos hold a
+    single class. What a subclass may have otherwise:
+
+    - ``round``: what becomes of the state, whose ``w`` is the linear model
+    - ``question``: what silos are asked in a round
+    - ``step_limits``: from which step size on rounds diverge, and which one is safe, as GradientDescent has it
+    - ``correction``: "scaffold" if silos correct their steps by everybody's; "none" by default
+    - ``exact``: True if rounds build on differences to earlier ones, so that all silos must reply, and weights are not
+      rounded on their way. A correction needs it, and has it by itself
     """
 
     rounds: int = 100
@@ -44,6 +51,11 @@ class IterativeRegression(Stage2):
 
     correction: ClassVar[Literal["none", "scaffold"]] = "none"  # of a silo's steps by everybody's
     exact: ClassVar[bool] = False  # rounds build on differences: all silos must reply, weights are not rounded to fp16
+
+    def __init_subclass__(cls) -> None:
+        """A silo's correction is such a difference."""
+        super().__init_subclass__()
+        cls.exact = cls.exact or cls.correction != "none"
 
     def __post_init__(self) -> None:
         make_plain(self)
@@ -75,7 +87,7 @@ class IterativeRegression(Stage2):
         return LinearModel(problem.normaliser, Regressing(self, session, problem, lr).run({"w": start})["w"])
 
     def round(self, federation: Federation, state: State, number: int, lr: float) -> tuple[State, Replies]:
-        """W ← Σ (n_k/n)·W_k."""
+        """W ← Σ (n_k/n)·W_k; ``lr`` is the step size, known by then."""
         replies = federation.ask("regress", self.question(state, number, lr))
         return {"w": replies.average("w")}, replies
 
@@ -117,7 +129,7 @@ class Regressing(Stage):
     def round(self, state: State, number: int) -> tuple[State, Replies]:
         """The method's own, refused if it needs all silos and some did not reply."""
         federation, method = self.session.federation, self.method
-        state, replies = method.round(federation, state, number, self.lr)
+        state, replies = checked_round(method, method.round(federation, state, number, self.lr), ("w",))
         if method.exact and not federation.begins_anew and len(replies.messages) < len(federation):
             raise FedtctError(
                 f"{type(method).__name__} needs every silo in every round, and {len(replies.messages)} of "

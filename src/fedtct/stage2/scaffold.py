@@ -19,4 +19,3 @@ class ScaffoldRegression(IterativeRegression):
     """
 
     correction: ClassVar[Literal["none", "scaffold"]] = "scaffold"
-    exact: ClassVar[bool] = True
