@@ -13,7 +13,7 @@ from fedtct.data.datasets import DATASETS
 from fedtct.models.registry import MODELS
 from fedtct.tangent.rules import RULES
 
-ALGORITHM, MODEL, RULE, DATASET = EXAMPLES = blocks(ROOT / "CONTRIBUTING.md", "python")
+ALGORITHM, STAGE2, MODEL, RULE, DATASET = EXAMPLES = blocks(ROOT / "CONTRIBUTING.md", "python")
 REGISTRIES: tuple[dict[Any, Any], ...] = (DATASETS, MODELS, RULES)
 
 
@@ -38,7 +38,7 @@ def silos(data: fedtct.Dataset, split: str) -> list[fedtct.Silo]:
     return [fedtct.Silo(data.train.x[part], data.train.y[part]) for part in parts]
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=["algorithm", "model", "rule", "dataset"])
+@pytest.mark.parametrize("example", EXAMPLES, ids=["algorithm", "stage2", "model", "rule", "dataset"])
 def test_examples_are_short(example: str) -> None:
     assert len(example.splitlines()) <= 30
 
@@ -51,6 +51,19 @@ def test_the_algorithm_without_momentum_is_fedavg() -> None:
     assert [row.train_loss for row in mine] == pytest.approx([row.train_loss for row in theirs], rel=1e-5)
     other = kind("linear", momentum=0.9, **shared).fit(silos(data, "classes:4")).history
     assert other[-1].train_loss != pytest.approx(mine[-1].train_loss, rel=1e-3)
+
+
+def test_the_stage_2_without_momentum_is_gradient_descent_and_with_it_gets_further() -> None:
+    kind, data = read(STAGE2)["HeavyBall"], fedtct.load_dataset("digits")
+
+    def losses(stage2: fedtct.Stage2) -> list[float]:
+        method = fedtct.TCT("mlp", fedtct.FedAvg(rounds=0), fedtct.TangentFeatures(p=300), stage2)
+        history = method.fit(silos(data, "classes:4")).history
+        return [row.train_loss or 0.0 for row in history if row.stage == "stage2"]
+
+    theirs = losses(fedtct.GradientDescent(rounds=30))
+    assert losses(kind(rounds=30, momentum=0.0)) == pytest.approx(theirs, rel=1e-5)
+    assert 0 < losses(kind(rounds=30, momentum=0.9))[-1] < 0.95 * theirs[-1]
 
 
 def test_the_model_is_there_by_name_and_learns() -> None:

@@ -27,6 +27,18 @@ from fedtct.runs.toml import as_toml
 pytestmark = pytest.mark.usefixtures("no_pauses")
 SETTINGS = {"model": "mlp", "local_epochs": 1, "p": 300, "steps": 20, "silos": 4, "device": "cpu"}
 
+HEAVY_BALL = """
+import fedtct
+
+class HeavyBall(fedtct.IterativeRegression):
+    correction = "scaffold"
+
+    def round(self, federation, state, number, lr):
+        after, replies = super().round(federation, state, number, lr)
+        v = 0.5 * state.get("v", 0.0) + after["w"] - state["w"]
+        return {"w": state["w"] + v, "v": v}, replies
+"""
+
 
 class Crash(Exception):
     """The server's process ends, whatever it was doing."""
@@ -52,11 +64,16 @@ def crash_at(question: str, number: int, silo: int):
         ("tct", "normalise", 1),
         ("tct", "regress", 1),
         ("tct", "regress", 3),
+        ("own", "regress", 3),
         ("private", "sums", 1),
     ],
 )
-def test_a_server_that_crashed_goes_on_and_ends_with_the_same_model(method, question, number, tmp_path):
+def test_a_server_that_crashed_goes_on_and_ends_with_the_same_model(method, question, number, tmp_path, monkeypatch):
     settings = {"method": method, "rounds": (1, 4) if method == "tct" else (4,)}
+    if method == "own":
+        (tmp_path / "heavy.py").write_text(HEAVY_BALL)
+        monkeypatch.syspath_prepend(tmp_path)
+        settings = {"method": "tct", "rounds": (1, 4), "stage2": "heavy:HeavyBall"}
     if method == "private":
         settings = {"method": "tct", "rounds": (3, 1), "stage2": "ridge", "d": 100, "epsilon": 50.0}
     config = RunConfig.of(**SETTINGS, **settings)
@@ -206,6 +223,7 @@ def test_a_run_toml_is_checked(tmp_path):
         "method = 'centralized'\nrounds = 3": "needs all data in one place",
         "method = 'fedavg'\nepsilon = 8.0": "set num_classes in",
         "model = 'nowhere:build'": "no nowhere:build to import",
+        "method = 'tct'\nstage2 = 'nowhere:Solve'\nrounds = [1, 1]": "no nowhere:Solve to import",
         "rounds = [": "not valid TOML",
         "holdout = 0.0": "holdout is each silo's own: it is set in its silo.toml",
         "data = 'patients.csv'": "data is each silo's own",

@@ -106,8 +106,8 @@ def read_run(
         raise FedtctError(f"{path}: per_round is for simulations: across machines min_silos says how many must answer")
     if config.epsilon and not settings.num_classes:
         raise FedtctError(f"{path}: with epsilon silos do not tell their labels; set num_classes in [server]")
-    for own in filter(is_function_name, (config.model, config.trained_by)):  # better an error here than once silos wait
-        import_function(own, path.absolute().parents[1])
+    for own in filter(is_function_name, (config.model, *config.own_methods)):
+        import_function(own, path.absolute().parents[1])  # better an error here than once silos wait
     return config, settings
 
 

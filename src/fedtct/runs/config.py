@@ -89,7 +89,7 @@ class RunConfig(Settings):
             ("feddyn", self.trained_by == "feddyn", ("alpha",)),
             ("fedadam", self.trained_by == "fedadam", ("server_lr",)),
             ("method tct", bool(stage2), ("pretext", "p", "normalize", "stage1", "stage2")),
-            ("stage 2 by scaffold or fedavg", stage2 in ("scaffold", "fedavg"), ("steps",)),
+            ("stage 2 by scaffold or fedavg", stage2 in ("scaffold", "fedavg", *self.own_methods), ("steps",)),
             ("stage 2 in steps", stage2 not in ("", "ridge", "conjugate-gradient"), ("stage2_lr",)),
             ("stage 2 by ridge", stage2 == "ridge", ("ridge", "d")),
             (f"fewer features than ridge's d, {self.d}", stage2 != "ridge" or self.p < self.d, ("p",)),
@@ -100,7 +100,6 @@ class RunConfig(Settings):
     def _check(self) -> None:
         """Refuse what cannot work, before anything is loaded; the estimators check what is theirs."""
         self._check_methods()
-        check_one_of(STAGE2, stage2=self.stage2)
         check_one_of(TASKS, task=self.task)
         if not is_function_name(self.model):
             check_model_name(self.model)
@@ -132,14 +131,14 @@ class RunConfig(Settings):
         self._check_rounds()
         if self.needs_holdout and not self.holdout:
             raise FedtctError("patience and ridge='holdout' judge by held-out samples: set holdout, to 0.1 say")
-        if not is_function_name(self.trained_by):  # a run that is over can be looked at where these are not there
+        if not self.own_methods:  # a run that is over can be looked at where these are not there
             estimator(self, "linear")
 
     def _check_methods(self) -> None:
-        for name, known in (("method", METHODS), ("stage1", STAGE1)):
+        for name, known in (("method", METHODS), ("stage1", STAGE1), ("stage2", STAGE2)):
             if not is_function_name(getattr(self, name)):
                 check_one_of(known, **{name: getattr(self, name)})
-        if self.epsilon and is_function_name(self.trained_by):
+        if self.epsilon and self.own_methods:
             raise FedtctError("epsilon promises what fedtct's own methods send: leave it out with a method of yours")
 
     def _check_own(self) -> None:

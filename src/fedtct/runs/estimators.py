@@ -7,8 +7,9 @@ from fedtct.errors import FedtctError
 from fedtct.importing import is_function_name
 from fedtct.models import Model
 from fedtct.privacy import noise_multiplier
+from fedtct.runs.own import import_method
 from fedtct.runs.settings import Settings
-from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold, Stage1, import_method
+from fedtct.stage1 import Centralized, FedAdam, FedAvg, FedDyn, FedProx, Scaffold, Stage1
 from fedtct.stage2 import ConjugateGradient, FedAvgRegression, GradientDescent, Ridge, ScaffoldRegression, Stage2
 from fedtct.tangent import TangentFeatures
 from fedtct.tct import TCT
@@ -49,7 +50,7 @@ def _stage1(config: Settings, model: Model, num_classes: int | None) -> Stage1:
         case "fedavg-last-layer":
             return FedAvg(model, **shared | {"trainable": "last-layer"})
         case own if is_function_name(own):
-            return import_method(own, model, shared)
+            return import_method(own, Stage1, shared, model)  # type: ignore[type-abstract]  # it asks what is one
     kinds: dict[str, type[Stage1]] = {"fedavg": FedAvg, "scaffold": Scaffold, "centralized": Centralized}
     return kinds[config.trained_by](model, **shared)
 
@@ -65,6 +66,9 @@ def _stage2(config: Settings) -> Stage2:
         "evaluate_every": config.evaluate_every,
         "patience": config.patience or None,
     }
+    if is_function_name(config.stage2):
+        settings = shared | {"steps": config.steps}
+        return import_method(config.stage2, Stage2, settings)  # type: ignore[type-abstract]  # it asks what is one
     if config.stage2 == "conjugate-gradient":
         return ConjugateGradient(**{name: value for name, value in shared.items() if name != "lr"})
     if config.stage2 == "gradient-descent":

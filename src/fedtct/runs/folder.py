@@ -266,7 +266,7 @@ class RunFolder(Journal):
     def _own_code(self) -> dict[str, str]:
         """The fingerprints of the user's own modules; if they are not those the run was begun with, it is said."""
         config, before = self.config, self._marks("own_code")
-        code = own_code((config.dataset, config.trained_by, config.model))
+        code = own_code((config.dataset, *config.own_methods, config.model))
         if changed := [name for name, mark in code.items() if before.get(name, mark) != mark]:
             told = f"{listing(changed)}: edited since the run was begun, which goes on with what is there now"
             warnings.warn(told, stacklevel=2)

@@ -3,13 +3,14 @@
 A help screen reads them, and should not wait for torch: nothing here imports it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fedtct.errors import FedtctError, check_known
+from fedtct.importing import is_function_name
 from fedtct.runs.toml import as_toml, parse_toml
 from fedtct.runs.values import parse_value
 
@@ -92,7 +93,7 @@ class Settings:
     p: int = of_method(100_000, "TCT: tangent features", "N")
     normalize: bool = of_method(True, "TCT: normalise the features", "", rare=True)
     stage1: str = of_method("fedavg", "TCT: another stage 1: scaffold, ... or module:Class", "NAME")
-    stage2: str = of_method("scaffold", "TCT: scaffold, conjugate-gradient, ridge, ... [--data: ridge]", "NAME")
+    stage2: str = of_method("scaffold", "TCT: scaffold, ridge, ... or module:Class [--data: ridge]", "NAME")
     steps: int = of_method(500, "TCT: local steps in a round of stage 2", "N", rare=True)
     stage2_lr: float | str = of_method("auto", "TCT: step size of stage 2, or auto", "LR", rare=True)
     ridge: float | str = of_method("gcv", "TCT: ridge strength, gcv or holdout", "X", rare=True)
@@ -116,19 +117,27 @@ class Settings:
         return self.stage1 if self.method == "tct" else self.method
 
     @property
+    def own_methods(self) -> list[str]:
+        """Those that the run is carried out by and that are the user's own."""
+        stages = [self.stage1, self.stage2] if self.method == "tct" else [self.method]
+        return [name for name in stages if is_function_name(name)]
+
+    @property
     def full_method(self) -> str:
-        """The method as it was typed, and TCT's stage 1 where that is not the usual one."""
-        return " after ".join(self._methods)
+        """The method as it was typed, TCT's stage 1 where that is not the usual one, its stage 2 if it is one's own."""
+        return self._called(str)
 
     @property
     def method_name(self) -> str:
         """What people call the method; one of the user's own as its class is called."""
-        return " after ".join(METHODS[name] if name in METHODS else name.partition(":")[2] for name in self._methods)
+        return self._called(lambda name: METHODS[name] if name in METHODS else name.partition(":")[2])
 
-    @property
-    def _methods(self) -> list[str]:
-        usual = self.method != "tct" or self.stage1 == SETTINGS["stage1"].default
-        return [self.method] if usual else [self.method, self.stage1]
+    def _called(self, named: Callable[[str], str]) -> str:
+        if self.method != "tct":
+            return named(self.method)
+        after = "" if self.stage1 == SETTINGS["stage1"].default else f" after {named(self.stage1)}"
+        by = f" by {named(self.stage2)}" if is_function_name(self.stage2) else ""
+        return f"{named(self.method)}{after}{by}"
 
     @property
     def dealt_by(self) -> int:

@@ -6,7 +6,6 @@ from fedtct.stage1.fedadam import FedAdam
 from fedtct.stage1.fedavg import FedAvg
 from fedtct.stage1.feddyn import FedDyn
 from fedtct.stage1.fedprox import FedProx
-from fedtct.stage1.own import import_method
 from fedtct.stage1.scaffold import Scaffold
 
-__all__ = ["Centralized", "FedAdam", "FedAvg", "FedDyn", "FedProx", "Scaffold", "Stage1", "import_method"]
+__all__ = ["Centralized", "FedAdam", "FedAvg", "FedDyn", "FedProx", "Scaffold", "Stage1"]

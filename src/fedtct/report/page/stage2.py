@@ -5,6 +5,7 @@ from html import escape
 from math import sqrt
 
 from fedtct.history import Finding
+from fedtct.importing import is_function_name
 from fedtct.report.page.blocks import (
     PERCENT,
     QUIET,
@@ -72,6 +73,8 @@ def _steps_taken(method: Method, found: Finding) -> str:
     if method.config.stage2 == "conjugate-gradient":
         return "the best step for everybody’s loss, in one direction after another"
     size, limit = found["step_size"], found["diverges_from"]
+    if is_function_name(method.config.stage2):  # what its steps are on, and where they diverge, is not known
+        return f"steps of {number(size)}"
     if _by_itself(method):
         share = f"{100 * size / limit:.0f} %"
         return f"steps of {number(size)}, {share} of the {number(limit)} from which on they would diverge"
