@@ -58,7 +58,8 @@ class TCT:
             raise FedtctError("TCT has one model: give it to TCT or to its stage 1, not another to each")
         if self.stage1.pooled:
             raise FedtctError("TCT's stage 1 must be federated: Centralized is not")
-        if (self.stage1.noise > 0) != (self.stage2.noise > 0):
+        sends = self.stage1.rounds > 0 or self.stage1.noise > 0  # else stage 1 has nothing to add noise to
+        if sends and (self.stage1.noise > 0) != (self.stage2.noise > 0):
             raise FedtctError("differential privacy needs noise in both stages: FedAvg(noise=...), Ridge(noise=...)")
 
     def fit(self, silos: Silos, test: Test | None = None, *, journal: Journal | None = None) -> Fit:
@@ -97,7 +98,7 @@ class TCT:
 
     def open(self, silos: Silos, model: Model | None, test: Test | None, journal: Journal | None) -> Session:
         """Begin a fit of ``model``, with all that either stage refuses."""
-        session = self.stage1.open(silos, model, test, journal)
+        session = self.stage1.open(silos, model, test, journal, private=self.stage2.noise > 0)
         self.stage2.check(session)
         check_head(session.spec)
         if self.stage1.rounds and head_alone(session.network, self.stage1.trainable):

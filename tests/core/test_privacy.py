@@ -196,6 +196,21 @@ def test_private_silos_tell_their_size_and_noisy_tensors_alone():
     torch.testing.assert_close(loud.norm(dim=1), torch.ones(len(loud)))
 
 
+def test_a_stage_1_without_rounds_needs_no_noise_of_its_own():
+    """It sends nothing, and silos tell nothing besides."""
+    heard, models = [], []
+    for noise in (0.0, 0.5):
+        federation = Listener(skewed_silos(), "cpu")
+        stage1 = fedtct.FedAvg("mlp", rounds=0, num_classes=3, noise=noise)
+        fit = fedtct.TCT("mlp", stage1, fedtct.TangentFeatures(p=50), fedtct.Ridge(d=20, noise=0.5)).fit(federation)
+        heard.append(federation.heard)
+        models.append(fit.model.linear.w)
+    assert (
+        heard[0] == heard[1] == {"describe": {"n", "held", "shape", "kind", "answers"}, "sums": {"n", "s", "t", "yy"}}
+    )
+    assert torch.equal(*models)
+
+
 def test_little_noise_hardly_changes_the_model_and_it_survives_saving(tmp_path):
     silos = skewed_silos((60, 40, 30))
     stage1 = fedtct.FedAvg(rounds=0, num_classes=3, noise=1e-6)
@@ -240,9 +255,12 @@ def test_what_cannot_be_private_is_refused_up_front(settings, message):
         RunConfig.of(**{"epsilon": 8.0} | settings)
 
 
-def test_noise_is_needed_in_both_stages_and_classes_must_be_told():
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_noise_is_needed_in_both_stages_and_classes_must_be_told(rounds):
     with pytest.raises(fedtct.FedtctError, match="both stages"):
-        fedtct.TCT("mlp", fedtct.FedAvg(noise=1.0), stage2=fedtct.Ridge())
+        fedtct.TCT("mlp", fedtct.FedAvg(noise=1.0, rounds=rounds), stage2=fedtct.Ridge())
+    with pytest.raises(fedtct.FedtctError, match="both stages"):
+        fedtct.TCT("mlp", fedtct.FedAvg(rounds=1), stage2=fedtct.Ridge(noise=1.0))
     with pytest.raises(fedtct.FedtctError, match="give num_classes"):
         fedtct.FedAvg("mlp", noise=1.0).fit(skewed_silos())
     numbers = [fedtct.Silo(silo.x, silo.y.double()) for silo in skewed_silos()]

@@ -173,8 +173,10 @@ class Stage1(ABC):
         model: Model | None,
         test: Test | None,
         journal: Journal | None,
+        *,
+        private: bool = False,
     ) -> Session:
-        """Begin a fit of ``model`` with this algorithm's starting weights."""
+        """Begin a fit of ``model`` with this algorithm's starting weights; ``private`` if noise comes later."""
         session = Session.open(
             silos,
             model,
@@ -185,7 +187,7 @@ class Stage1(ABC):
             num_classes=self.num_classes,
             seed=self.seed,
             pooled=self.pooled,
-            private=self.noise > 0,
+            private=private or self.noise > 0,
         )
         if self.rounds:
             check_batches(session, self._plan())
@@ -239,8 +241,8 @@ class Training(Stage):
         return after | {"frozen": state["frozen"]}, replies
 
     def evaluate(self, state: State) -> Replies | None:
-        """With noise silos tell nothing about models; of features alone there is nothing to tell."""
-        if self.method.noise or not self.method.learns_labels:
+        """Private silos tell nothing about models; of features alone there is nothing to tell."""
+        if self.session.private or not self.method.learns_labels:
             return None
         return self.session.federation.ask("evaluate", self._whole(state)._asdict())
 
