@@ -48,7 +48,7 @@ def decoded(grid, monkeypatch):
     """Whose folders of images were decoded."""
     whose, read = [], silo_config.read_silo
     monkeypatch.setattr(
-        silo_config, "read_silo", lambda path, *how: whose.append(int(path.parent.name)) or read(path, *how)
+        silo_config, "read_silo", lambda path, how: whose.append(int(path.parent.name)) or read(path, how)
     )
     return whose
 

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TABLES = (".csv", ".parquet")
-READING = ("target", "task", "image_size", "texts", "ignore", "group")  # the settings that say how files are read
 MANY_CLASSES = 100
 
 
@@ -49,38 +48,37 @@ def silo_paths(folder: Path) -> dict[str, Path]:
     return found
 
 
-def reading(config: Any) -> tuple[Any, ...]:
-    """How a run, or a silo, says that files are read: what ``read_silo`` takes after the path."""
-    return tuple(getattr(config, name) for name in READING)
+class Reading(NamedTuple):
+    """How silos' files are read: the settings that a run, or a silo.toml, has for it."""
+
+    target: str = ""
+    task: str = "auto"
+    image_size: Sequence[int] = ()
+    texts: Sequence[str] = ()
+    ignore: Sequence[str] = ()
+    group: str = ""
+
+    @classmethod
+    def of(cls, config: Any) -> Self:
+        """As a run or a silo says."""
+        return cls(*(getattr(config, name) for name in cls._fields))
 
 
-def read_silo(
-    path: Path,
-    target: str = "",
-    task: str = "auto",
-    image_size: Sequence[int] = (),
-    texts: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    group: str = "",
-) -> tuple[Any, Any, Any]:
+def read_silo(path: Path, how: Reading) -> tuple[Any, Any, Any]:
     """Samples, what is to be learnt of them and, if a column ``group`` says so, whose each is; see ``read_samples``."""
+    group, target = composed(how.group), composed(how.target)
     if not group:
-        return *read_samples(path, target, task, image_size, texts, ignore), None
-    group, texts = composed(group), [name for name in texts if composed(name) != composed(group)]
-    groups = _read_groups(path, group)
-    if group == composed(target):
-        raise FedtctError(f"'{group}' is what is learnt: group must be another column, that says whose a row is")
-    return *read_samples(path, target, task, image_size, texts, (*ignore, group)), groups
-
-
-def _read_groups(path: Path, group: str) -> pd.Series[Any]:
-    """Whose each row of a table is."""
+        return *read_samples(path, how.target, how.task, how.image_size, how.texts, how.ignore), None
     if path.is_dir() or path.suffix.lower() not in TABLES:
         raise FedtctError(f"{path} is no .csv or .parquet file, and has no column '{group}': leave out group (--group)")
-    table = read_table(path)
+    texts, ignore = ([name for name in map(composed, names) if name != group] for names in (how.texts, how.ignore))
+    table = read_table(path, texts)
     if group not in table.columns:
         raise FedtctError(f"{path} has no column '{group}', which group names{_those_there(group, table)}")
-    return table[group]
+    if group == target:
+        raise FedtctError(f"'{group}' is what is learnt: group must be another column, that says whose a row is")
+    groups = table.pop(group)
+    return *_rows_of(table, path, target, how.task, texts, ignore), groups
 
 
 def _those_there(name: str, table: pd.DataFrame) -> str:
@@ -110,16 +108,22 @@ def read_samples(
         return x, numbers_or_names(classes, task, f"{path}: the class")
     if path.suffix.lower() in TABLES:
         texts, ignore, only = map(all_composed, (texts, ignore, only))  # as the names of columns are
-        return _read_rows(path, composed(target), task, texts, ignore, only)
+        return _rows_of(read_table(path, texts), path, composed(target), task, texts, ignore, only)
     x, y = load_npz(path, "x", "y")
     y = _decoded(y, path) if y.dtype.kind == "S" else y
     return _as_table(x), y if task == "auto" else numbers_or_names(y.tolist(), task, f"{path}: y")
 
 
-def _read_rows(
-    path: Path, target: str, task: str, texts: Sequence[str], ignore: Sequence[str], only: Sequence[str]
+def _rows_of(
+    table: pd.DataFrame,
+    path: Path,
+    target: str,
+    task: str,
+    texts: Sequence[str],
+    ignore: Sequence[str],
+    only: Sequence[str] = (),
 ) -> tuple[pd.DataFrame, Any]:
-    table = read_table(path, texts)
+    """A table's rows and what is to be learnt of them."""
     if not target:
         raise FedtctError(
             f"{path} is a table: say which column is to be learnt, as target (--target), of {listing(table.columns)}"

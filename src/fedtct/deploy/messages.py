@@ -11,7 +11,7 @@ from torch import Tensor
 import fedtct
 from fedtct.answers import LABELS, NAMES, NUMBERS
 from fedtct.data.samples import as_samples, take
-from fedtct.data.sources import read_samples, reading
+from fedtct.data.sources import Reading, read_silo
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.federation.local import LocalFederation
 from fedtct.federation.sizes import sent_bytes
@@ -84,7 +84,8 @@ def some_of(file: Path, config: RunConfig) -> tuple[Any, Any]:
         silo = SiloConfig.read(file).load()
         x, y = silo.x, silo.y
     else:
-        x, y = as_samples(*read_samples(file, *reading(config)), str(file), config.task)
+        x, y, _ = read_silo(file, Reading.of(config))
+        x, y = as_samples(x, y, str(file), config.task)
     chosen = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))[:MOST_SAMPLES].sort().values
     return take(x, chosen), take(y, chosen)
 

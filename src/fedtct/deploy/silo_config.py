@@ -14,7 +14,7 @@ from typing import Any
 from fedtct.agreement import check_private
 from fedtct.data.image_files import check_image_size
 from fedtct.data.samples import TASKS
-from fedtct.data.sources import read_silo, reading, unread
+from fedtct.data.sources import Reading, read_silo, unread
 from fedtct.data.texts import composed
 from fedtct.deploy.privacy_budget import Budget
 from fedtct.deploy.settings import check_settings
@@ -113,7 +113,7 @@ class SiloConfig:
         return self._name_of_data(glance)
 
     def _name_of_data(self, name_of: Callable[[Path], str]) -> str:
-        path, how = self.path(self.data), (*reading(self), self.holdout, self.classes)
+        path, how = self.path(self.data), (*Reading.of(self), self.holdout, self.classes)
         try:
             return f"{name_of(path)}, read by {how}" if path.exists() else ""
         except OSError:  # reading the data will fail, too, and say why
@@ -146,7 +146,7 @@ class SiloConfig:
         if path.is_file() or path.is_dir() or path.suffix == ".npz":
             if self.classes and path.is_dir():
                 self._check_classes(path)
-            return read_silo(path, *reading(self))
+            return read_silo(path, Reading.of(self))
         if not is_function_name(self.data):
             raise FedtctError(
                 f"{self.name}: there is no data at {path}; give an .npz, .csv or .parquet file, a folder of images, "

@@ -94,7 +94,7 @@ def _become(connection: socket.socket) -> None:
     import numpy as np
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    np.random.seed()  # noqa: NPY002  as a new process does: copies must not draw the same noise
+    np.random.seed()  # noqa: NPY002  as a new process does: copies must not draw the same numbers
     with connection:
         connection.settimeout(None)
         _, outputs, _, _ = socket.recv_fds(connection, 1, 2)

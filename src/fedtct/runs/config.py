@@ -9,7 +9,7 @@ from typing import Any, Self
 from fedtct.data import DATASETS, parse_split
 from fedtct.data.image_files import check_image_size
 from fedtct.data.samples import TASKS
-from fedtct.data.sources import READING, silo_paths, unread
+from fedtct.data.sources import Reading, silo_paths, unread
 from fedtct.errors import FedtctError, check_not_negative, check_one_of, check_whole
 from fedtct.importing import import_function, is_function_name
 from fedtct.models import Model
@@ -109,7 +109,7 @@ class RunConfig(Settings):
             if not is_function_name(self.dataset):
                 check_one_of(DATASETS, dataset=self.dataset)
             parse_split(self.split)
-            for name in ("test", *READING):
+            for name in ("test", *Reading._fields):
                 if getattr(self, name) != SETTINGS[name].default:
                     raise FedtctError(f"{name} is for your own data: give that, with data, or leave {name} out")
         check_whole(1, silos=self.silos)

@@ -13,7 +13,7 @@ from fedtct.agreement import agree
 from fedtct.answers import Description
 from fedtct.classifier import Fit
 from fedtct.data import Dataset, load_dataset, partition
-from fedtct.data.sources import read_samples, read_silo, reading, silo_paths
+from fedtct.data.sources import Reading, read_samples, read_silo, silo_paths
 from fedtct.errors import FedtctError, listing
 from fedtct.federation import LocalFederation, pick_device, pick_precision
 from fedtct.files import files_of
@@ -145,7 +145,7 @@ def _read_silos(config: RunConfig, paths: Mapping[str, Path], watcher: Watcher) 
     silos: list[Silo] = []
     told: list[Description] = []
     wrong: dict[str, dict[str, str]] = {}  # by what is wrong, without whose it is: the silos, and what is said of each
-    how = reading(config)
+    how = Reading.of(config)
     for done, (name, path) in enumerate(paths.items(), 1):
         try:
             x, y, groups = _read(path, how, _state(path))
@@ -210,8 +210,8 @@ def subset(data: Dataset, config: RunConfig) -> tuple[Tensor, Tensor]:
 
 
 @lru_cache(maxsize=1000)  # a comparison reads the same files many times
-def _read(path: Path, how: tuple[Any, ...], state: Any) -> tuple[Any, Any, Any]:
-    return read_silo(path, *how)
+def _read(path: Path, how: Reading, state: Any) -> tuple[Any, Any, Any]:
+    return read_silo(path, how)
 
 
 def _state(path: Path) -> tuple[Any, ...]:
