@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 
 from fedtct import Classifier, FedtctError
 from fedtct.federation import Cost
-from fedtct.files import HALF, strict, write_text
+from fedtct.files import HALF, write_text
 from fedtct.history import Checkpoint, Row
 from fedtct.runs import execute as execute_module
 from fedtct.runs.checkpoint import flatten, read_checkpoint, rows_at, unflatten, write_checkpoint
@@ -26,7 +26,6 @@ from fedtct.runs.config import RunConfig
 from fedtct.runs.environment import _git, environment, git_commit, git_dirty
 from fedtct.runs.execute import execute, prepare
 from fedtct.runs.folder import CONFIG, RunFolder
-from fedtct.runs.metrics import from_line, to_line
 from fedtct.runs.places import free_folder, resuming
 from fedtct.runs.plan import Plan
 from fedtct.runs.settings import read_toml
@@ -37,7 +36,6 @@ SMALL: dict[str, Any] = {"limit": 200, "silos": 3, "split": "iid", "local_epochs
 
 names = st.text(min_size=1) | st.sampled_from(["fc.weight", "100%", "%2E"])
 numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)
-shares = st.none() | st.floats(0, 1)
 
 
 def tree(path: Path) -> dict[str, bytes]:
@@ -47,26 +45,6 @@ def tree(path: Path) -> dict[str, bytes]:
 @given(st.dictionaries(names, numbers | st.dictionaries(names, numbers, min_size=1, max_size=3), max_size=3))
 def test_flattening_can_be_undone(nested: dict[str, Any]) -> None:
     assert unflatten(flatten(nested)) == nested
-
-
-@given(st.builds(Row, st.text(), st.integers(0), shares, shares, shares, silo_accuracies=st.tuples(st.floats(0, 1))))
-def test_rows_survive_being_written(row: Row) -> None:
-    assert from_line(to_line(row).encode(), Path("metrics.jsonl")) == row
-
-
-def test_what_is_not_a_number_is_null() -> None:
-    line = to_line(Row("stage1", 3, test_loss=math.nan, train_loss=math.inf))
-    values = json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
-    assert (values["test_loss"], values["train_loss"]) == (None, None)
-    assert strict({"a": [math.nan, (1.5, {"b": -math.inf})]}) == {"a": [None, [1.5, {"b": None}]]}
-
-
-@pytest.mark.parametrize("rating", [{"train_accuracy": 0.1}, {"train_r2": math.nan}], ids=["classes", "numbers"])
-def test_that_a_round_diverged_survives_being_written(rating: dict[str, float]) -> None:
-    row = Row("stage1", 3, train_loss=math.nan, **rating)
-    back = from_line(to_line(row).encode(), Path("metrics.jsonl"))
-    assert (row.diverged, row.regression) == (back.diverged, back.regression) == (True, "train_r2" in rating)
-    assert to_line(back) == to_line(row)
 
 
 def test_a_checkpoint_comes_back_bit_for_bit(tmp_path: Path) -> None:
