@@ -17,7 +17,7 @@ from fedtct.models import Network
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import prepare
 from fedtct.stage1 import FedAvg
-from fedtct.training import Job
+from fedtct.training import LocalJob
 from fedtct.training.local_update import batch, batch_loss, draw_epochs
 
 SETTINGS = {"dataset": "fashion-mnist", "split": "classes:2", "method": "fedavg", "model": "simple-cnn", "lr": 0.1}
@@ -70,7 +70,7 @@ def rounds_until_jump(config: dict[str, Any], precision: str, seconds: float) ->
     return {"jumped_in_round": None, "rounds": number + 1}
 
 
-def trace(network: Network, job: Job) -> dict[str, Any]:
+def trace(network: Network, job: LocalJob) -> dict[str, Any]:
     """A local update by hand, without TF32: loss, norm of the gradient and of the weights before each step."""
     network.load(job.start)
     network.set_training(job.plan.trainable)

@@ -96,6 +96,31 @@ def test_a_worst_silo_that_few_samples_make_so_is_told(parts: Path, capsys: pyte
     assert told.startswith("worst silo")
 
 
+def test_a_model_that_was_better_in_earlier_rounds_is_told(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for file in (parts / "silos").iterdir():  # much to learn by heart: what can be learnt soon is, and then noise
+        columns = np.random.default_rng(0).normal(size=(200, 12))
+        noisy = columns[:, 0] + np.random.default_rng(1).normal(0, 2, 200)
+        pd.DataFrame(columns).add_prefix("c").assign(hours=noisy).to_csv(file, index=False)
+    asked = ["--data", "silos", "--target", "hours", "--rounds", "30", "--lr", "0.1", "--holdout", "0.3"]
+
+    def note(command: str, *more: str) -> list[str]:
+        told = out_of(capsys, command, *asked, *more).splitlines()
+        return [line for line in told if line.startswith("held-out ratings were better in 5 earlier rounds")]
+
+    (told,) = note("run", "--method", "fedavg", "--out", "a")
+    rated = [row.rating("holdout") or 0.0 for row in RunFolder.read("a").history]
+    fall = max(sum(rated[k : k + 5]) for k in range(len(rated) - 4)) / 5 - sum(rated[-5:]) / 5
+    assert fall > 0.01
+    assert f", fedavg by {fall:.2f}: a patience of 3 " in told
+    assert f"H{told[1:]}." in (parts / "a" / "report.html").read_text(encoding="utf-8")
+    assert not note("run", "--method", "fedavg", "--patience", "3", "--out", "b")
+    (told,) = note("compare", "--methods", "fedavg,centralized", "--out", "c")
+    assert re.search(f", fedavg by {fall:.2f}, centralized by [0-9.]+:", told)
+    runs = [RunFolder.read("a")]
+    runs[0].history = runs[0].history[:8]  # too short to tell
+    assert not [told for told in caveats(runs) if "earlier rounds" in told]
+
+
 def test_where_one_class_is_rare_it_says_what_to_look_at(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["--data", "silos", "--target", "state", "--ignore", "hours", *QUICK]
     told = out_of(capsys, "run", *asked, "--method", "fedavg", "--out", "a").splitlines()

@@ -1,21 +1,28 @@
-"""What ratings do not tell: of silos that hold nothing out, or little, of targets all alike, and after a choice."""
+"""What a table of ratings does not tell.
+
+Of silos that hold nothing out, or little; of targets all alike; of models that were better in an earlier round; and
+after a choice.
+"""
 
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
+from statistics import fmean, stdev
 
 from fedtct.errors import listing
 from fedtct.history import rated_on
 from fedtct.runs.choose import read_choice
 from fedtct.runs.finding_types import SILOS
 from fedtct.runs.folder import RunFolder
-from fedtct.runs.summary import SiloRatings, Summary, final_row
+from fedtct.runs.summary import JUDGED_ROUNDS, SiloRatings, Summary, final_row
 
 FEW = 50  # held-out samples: with fewer, each is worth more than 2 points of a silo's accuracy
+FALLEN = 0.01  # in accuracy or R² that is worth a word
 
 
 def caveats(runs: Sequence[RunFolder]) -> list[str]:
     """Sentences to read beside the ratings of runs, without their full stops; most runs need none."""
-    found = [*map(absent, runs), _not_rated(runs), _no_r2(runs), _rough(runs), *map(_chosen_by_the_same, runs)]
+    found = [*map(absent, runs), _not_rated(runs), _no_r2(runs), _rough(runs), _fallen(runs)]
+    found += map(_chosen_by_the_same, runs)
     return [text for text in dict.fromkeys(found) if text]
 
 
@@ -105,6 +112,37 @@ def _worst_by_few(run: RunFolder) -> tuple[str, int] | None:
     rated = zip(held_out.items(), ratings.values, strict=True)
     worst = max((own for own, value in rated if value == ratings.worst), key=itemgetter(1), default=("", FEW))
     return worst if 0 < worst[1] < FEW else None
+
+
+def _fallen(runs: Sequence[RunFolder]) -> str:
+    """A sentence about methods that became worse on held-out samples, in the mean over seeds."""
+    falls: dict[str, list[float]] = {}
+    for run in runs:
+        falls.setdefault(run.config.full_method, []).append(_fall(run))
+    of_r2 = any(row.regression for run in runs for row in run.history)
+    told = [
+        f"{method} by {fall:.2f}" if of_r2 else f"{method} by {100 * fall:.1f} points"
+        for method, found in falls.items()
+        if (fall := fmean(found)) >= FALLEN
+    ]
+    if not told:
+        return ""
+    return (
+        f"held-out ratings were better in {JUDGED_ROUNDS} earlier rounds than in the last {JUDGED_ROUNDS}, "
+        f"{listing(told)}: a patience of 3 would keep the model of the best one"
+    )
+
+
+def _fall(run: RunFolder) -> float:
+    """From the last stage's best rounds to its last ones, on held-out samples; zero if it may be noise."""
+    last = final_row(run.history, run.config)
+    rated = [row.rating("holdout") for row in run.history if row.stage == last.stage]
+    ratings = [rating for rating in rated if rating is not None]
+    if run.config.patience or _diverged(run) or len(ratings) < 2 * JUDGED_ROUNDS:
+        return 0.0
+    means = [fmean(ratings[start : start + JUDGED_ROUNDS]) for start in range(len(ratings) - JUDGED_ROUNDS + 1)]
+    fall = max(means) - means[-1]
+    return fall if fall > stdev(ratings[-JUDGED_ROUNDS:]) else 0.0
 
 
 def _range(values: Sequence[float]) -> str:

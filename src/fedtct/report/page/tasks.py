@@ -73,7 +73,7 @@ class Task:
     def caveats(self) -> str:
         """Sentences about silos that held-out samples say little or nothing about; empty where there are none."""
         told = caveats([run for method in self.methods for run in method.runs])
-        ours = ("some silos", "worst silo", "the same held-out samples")  # a silo's name is left as it is
+        ours = ("some silos", "worst silo", "the same held-out samples", "held-out ratings")  # no name of a silo's
         return " ".join(f"{text[0].upper()}{text[1:]}." if text.startswith(ours) else f"{text}." for text in told)
 
     def findings(self, name: str) -> Iterable[tuple[Method, RunFolder, Any]]:
