@@ -14,7 +14,7 @@ from benchmarks import plain
 from benchmarks.ours import spec_of
 from benchmarks.rows import Record, Row, commit, show
 from benchmarks.work import BATCH, CLASSES, images
-from fedtct.classifier import LinearModel, TangentClassifier
+from fedtct.classifier import TangentClassifier
 from fedtct.federation import LocalFederation
 from fedtct.history import Journal
 from fedtct.least_squares import local_regression
@@ -23,7 +23,7 @@ from fedtct.stage1 import FedAvg
 from fedtct.stage2 import ScaffoldRegression
 from fedtct.stage2.convexify import convexify
 from fedtct.stage2.grid import solve_grid
-from fedtct.tangent import Normaliser, TangentFeatures, TangentMap, tangent_features
+from fedtct.tangent import LinearModel, Normaliser, TangentFeatures, TangentMap, tangent_features
 from fedtct.tangent.gradients import full_precision
 from fedtct.training import LocalJob, local_update
 from fedtct.training.graphs import GraphTrainer

@@ -7,7 +7,7 @@ import torch
 
 from benchmarks.side_by_side import Work
 from benchmarks.work import BATCH, CLASSES, LR, SHAPES, WEIGHT_DECAY, images
-from fedtct.classifier import LinearModel, TangentClassifier
+from fedtct.classifier import TangentClassifier
 from fedtct.federation import LocalFederation
 from fedtct.history import Journal
 from fedtct.models import InputSpec, NetworkSpec
@@ -16,7 +16,7 @@ from fedtct.stage1 import FedAvg
 from fedtct.stage2 import ScaffoldRegression
 from fedtct.stage2.convexify import Convexified, convexify
 from fedtct.stage2.grid import solve_grid
-from fedtct.tangent import Normaliser, TangentFeatures, TangentMap
+from fedtct.tangent import LinearModel, Normaliser, TangentFeatures, TangentMap
 
 
 def spec_of(model: str) -> NetworkSpec:

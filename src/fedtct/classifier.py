@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -22,7 +22,7 @@ from fedtct.models import Model, Network, NetworkSpec, Weights
 from fedtct.models.network import check_layout
 from fedtct.models.plain import plain_module
 from fedtct.models.trial import try_tokens
-from fedtct.tangent import Normaliser, Recipe, TangentMap
+from fedtct.tangent import LinearModel, Normaliser, Recipe, TangentMap
 from fedtct.tasks import Answers, Names, Regression, finite
 from fedtct.training.evaluation import batch_size
 
@@ -268,13 +268,6 @@ class NetworkClassifier(Classifier):
 
     def _plain_probabilities(self, scores: Tensor) -> Tensor:
         return scores.softmax(1)
-
-
-class LinearModel(NamedTuple):
-    """What stage 2 ends with: a normaliser of features, and W with its bias in the last row."""
-
-    normaliser: Normaliser
-    w: Tensor
 
 
 class TangentClassifier(Classifier):

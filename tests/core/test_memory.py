@@ -12,7 +12,7 @@ from fedtct import agreement
 from fedtct.hardware import memory
 from fedtct.hardware.memory import free_bytes
 from fedtct.least_squares import closed_form, local_features
-from fedtct.tangent import features as features_module
+from fedtct.tangent import normaliser
 from fedtct.tasks import NUMBERED
 from fedtct.training import evaluation
 
@@ -37,7 +37,7 @@ def test_raw_features_kept_or_computed_again_give_the_same_bits(monkeypatch):
 
 def test_half_precision_hardly_changes_the_model(monkeypatch):
     full, scores = fit()
-    monkeypatch.setattr(features_module, "HALF_FROM", 0)
+    monkeypatch.setattr(normaliser, "HALF_FROM", 0)
     half, near_scores = fit()
     assert half.train_loss != full.train_loss  # it was really stored in half precision
     assert torch.allclose(scores, near_scores, atol=5e-3)

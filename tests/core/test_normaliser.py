@@ -179,7 +179,7 @@ def test_all_of_a_fit_cuts_features_alike(stage2, tmp_path):
 
 def test_half_precision_cuts_what_it_cannot_hold(monkeypatch):
     """A feature that hardly varies in training may be of any size in a sample from elsewhere."""
-    monkeypatch.setattr("fedtct.tangent.features.HALF_FROM", 0)
+    monkeypatch.setattr("fedtct.tangent.normaliser.HALF_FROM", 0)
     normaliser = Normaliser(torch.zeros(2), torch.tensor([1e6, 2.0]))
     stored = normalised([torch.tensor([[1.0, 3.0], [-1.0, 4.0]])], 2, normaliser)
     assert stored.dtype == torch.float16

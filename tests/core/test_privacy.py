@@ -18,8 +18,7 @@ from fedtct.least_squares import Sums
 from fedtct.models import InputSpec, NetworkSpec, Weights
 from fedtct.runs.config import RunConfig
 from fedtct.runs.summary import spent
-from fedtct.tangent import Recipe
-from fedtct.tangent.features import TangentMap
+from fedtct.tangent import Recipe, TangentMap
 from fedtct.tasks import Classification
 
 KEY = b"key"

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedtct.tangent.features import Moments, Normaliser
+from fedtct.tangent import Moments, Normaliser
 
 FEW = 0.5  # samples a feature: with fewer, most eigenvalues of the covariance are zero
 RANK = 1e-13  # eigenvalues below this share of the largest are rounding errors

@@ -2,9 +2,8 @@
 
 from abc import ABC, abstractmethod
 
-from fedtct.classifier import LinearModel
 from fedtct.session import Session
-from fedtct.tangent import Recipe
+from fedtct.tangent import LinearModel, Recipe
 
 
 class Stage2(ABC):

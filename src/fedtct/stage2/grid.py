@@ -12,7 +12,6 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from fedtct.classifier import LinearModel
 from fedtct.errors import FedtctError
 from fedtct.federation import LocalFederation, weighted_sum
 from fedtct.hardware.memory import free_bytes
@@ -29,6 +28,7 @@ from fedtct.stage2.fedavg import FedAvgRegression
 from fedtct.stage2.gradient_descent import GradientDescent
 from fedtct.stage2.iterative import IterativeRegression
 from fedtct.stage2.scaffold import ScaffoldRegression
+from fedtct.tangent import LinearModel
 from fedtct.training import Memory, ScaffoldCorrection
 
 KERNEL_SHARE = 0.5  # of the memory that is left, for K

@@ -11,7 +11,6 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from fedtct.classifier import LinearModel
 from fedtct.errors import Diverged, FedtctError, check_positive, check_whole, listing, make_plain
 from fedtct.federation import Federation, Replies
 from fedtct.history import State
@@ -21,7 +20,7 @@ from fedtct.session import Session
 from fedtct.stage2.base import Stage2
 from fedtct.stage2.convexify import Convexified, convexify
 from fedtct.stage2.inspection import inspect_steps
-from fedtct.tangent import Recipe
+from fedtct.tangent import LinearModel, Recipe
 from fedtct.tasks import Score
 
 STABLE_SHARE = 0.95  # of the step size at which steps begin to diverge; what lr="auto" takes

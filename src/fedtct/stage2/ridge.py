@@ -8,7 +8,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fedtct.classifier import LinearModel
 from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole, make_plain
 from fedtct.federation import Cost, Replies
 from fedtct.history import Checkpoint, Row
@@ -18,7 +17,7 @@ from fedtct.session import Session
 from fedtct.stage2.base import Stage2
 from fedtct.stage2.convexify import LinearTest
 from fedtct.stage2.inspection import inspect_ridge
-from fedtct.tangent import Moments, Normaliser, Recipe
+from fedtct.tangent import LinearModel, Moments, Normaliser, Recipe
 
 STRENGTHS = tuple(10.0**k for k in range(-6, 3))  # in units of a feature's variance: these span all that matters
 # Of a degree of freedom, in GCV: features come from a network that has seen the labels (studies/ridge_choice.py).

@@ -1,20 +1,12 @@
 """Convexify: the empirical neural tangent features of a network."""
 
-from fedtct.tangent.features import (
-    Moments,
-    Normaliser,
-    Recipe,
-    TangentFeatures,
-    TangentMap,
-    check_head,
-    feature_count,
-    feature_rows,
-    normalised,
-    tangent_map,
-)
+from fedtct.tangent.fresh_head import check_head, feature_count
 from fedtct.tangent.gradients import tangent_features
+from fedtct.tangent.maps import Recipe, TangentFeatures, TangentMap, tangent_map
+from fedtct.tangent.normaliser import LinearModel, Moments, Normaliser, feature_rows, normalised
 
 __all__ = [
+    "LinearModel",
     "Moments",
     "Normaliser",
     "Recipe",
