@@ -18,7 +18,8 @@ from torch import Tensor
 from fedtct.answers import LABELS, NAMES, NUMBERS, Description, agree_on_answers, describe_answers
 from fedtct.data.image_files import to_be_alike
 from fedtct.data.table_agreement import agree_on_table, describe_table
-from fedtct.data.tables import EMPTY, NUMBER, TEXT, is_table
+from fedtct.data.table_code import EMPTY, NUMBER, TEXT
+from fedtct.data.tables import is_table
 from fedtct.errors import FedtctError, listing, quoted
 from fedtct.models import InputSpec
 from fedtct.tasks import Classification, Regression, Task, task_from

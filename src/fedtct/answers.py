@@ -169,7 +169,7 @@ def _count_classes(told: Sequence[Description]) -> int:
 def _agree_on_numbers(silos: Mapping[str, Description]) -> Regression:
     told = {name: Numbers(silo["n"], silo["answer_mean"], silo["answer_m2"]) for name, silo in silos.items()}
     every = Numbers.merge([*told.values()])
-    if every.std <= 1e-12 * abs(every.mean):
+    if every.constant:
         raise FedtctError(f"the target is {every.mean:g} for every sample: there is nothing to learn")
     warn_of_units("the target", told)
     return Regression(every.mean, every.std)

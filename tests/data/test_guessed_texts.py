@@ -11,7 +11,7 @@ import pytest
 from fedtct import FedAvg, Silo
 from fedtct.cli import main
 from fedtct.data.sources import read_samples
-from fedtct.data.tables import Column
+from fedtct.data.table_code import Column
 from fedtct.errors import FedtctError
 from fedtct.runs.saved import Saved
 

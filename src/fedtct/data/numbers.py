@@ -21,6 +21,11 @@ class Numbers(NamedTuple):
         """The standard deviation."""
         return math.sqrt(self.m2 / max(1, self.n))
 
+    @property
+    def constant(self) -> bool:
+        """Whether all are the same, but for rounding errors."""
+        return self.std <= 1e-12 * abs(self.mean)
+
     @classmethod
     def merge(cls, parts: Sequence["Numbers"]) -> "Numbers":
         """All together (Chan's formula for the squared deviations)."""

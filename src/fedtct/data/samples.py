@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from fedtct.data.tables import LARGEST, NUMBERS, as_code, as_table, is_table
+from fedtct.data.tables import LARGEST, NUMBER_TYPES, as_code, as_table, is_table
 from fedtct.data.texts import all_composed
 from fedtct.errors import FedtctError
 
@@ -192,7 +192,7 @@ def _as_array(y: Any) -> "np.ndarray[Any, Any]":
     if str(getattr(y, "dtype", "")) == "category":
         return np.array([as_code(value) for value in y], object)
     array = np.asarray(y)
-    real = array.dtype == object and all(isinstance(value, NUMBERS) for value in array.flat)
+    real = array.dtype == object and all(isinstance(value, NUMBER_TYPES) for value in array.flat)
     exact = real and any(isinstance(value, float | Decimal) for value in array.flat)
     return array.astype(np.float64) if exact else array
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 
 from fedtct.data.image_files import WHOLE, holds_images, read_images
+from fedtct.data.numbers_as_texts import refuse_numbers, refuse_slips
 from fedtct.data.samples import FEW_WHOLE, MANY_WHOLE, numbers_or_names
 from fedtct.data.table_files import read_table, zeros_kept
-from fedtct.data.tables import from_matrix, refuse_numbers, refuse_slips
+from fedtct.data.tables import from_matrix
 from fedtct.data.texts import all_composed, composed
 from fedtct.errors import FedtctError, listing, probably, quoted
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from fedtct.data.numbers import warn_of_units
+from fedtct.data.numbers_as_texts import odd_ones
 from fedtct.data.odd_numbers import warn_of_odd_numbers
-from fedtct.data.tables import NUMBER, TEXT, TO_IGNORE, Column, Facts, TableCode, odd_ones
+from fedtct.data.table_code import NUMBER, TEXT, TO_IGNORE, Column, Facts, TableCode
 from fedtct.data.texts import spelt_alike
 from fedtct.errors import FedtctError, listing, quoted
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedtct.data.tables import are_comma_numbers, written
+from fedtct.data.numbers_as_texts import are_comma_numbers, written
 from fedtct.data.texts import composed
 from fedtct.errors import FedtctError
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from fedtct.agreement import ROOT_MEAN_SQUARE
 from fedtct.answers import HELD_LABELS, HELD_NAMES, LABELS, NAMES, NUMBERS, Description
-from fedtct.data.tables import EMPTY, LARGEST, MAX_CATEGORIES, NUMBER, TEXT
+from fedtct.data.table_code import EMPTY, MAX_CATEGORIES, NUMBER, TEXT
+from fedtct.data.tables import LARGEST
 from fedtct.errors import LARGEST_WHOLE
 
 Fits = Callable[[Any], bool]
@@ -79,7 +80,7 @@ def _listed(fits: Fits) -> Fits:
     return all_fit
 
 
-COLUMN: dict[str, Fits] = {  # as data.tables.Facts
+COLUMN: dict[str, Fits] = {  # as data.table_code.Facts
     "name": _is_text,
     "kind": _one_of(NUMBER, TEXT, EMPTY),
     "present": _count(0),

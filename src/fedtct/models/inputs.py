@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from fedtct.data.samples import as_inputs
-from fedtct.data.tables import TableCode, is_table
+from fedtct.data.table_code import TableCode
+from fedtct.data.tables import is_table
 from fedtct.errors import FedtctError
 
 
