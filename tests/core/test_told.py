@@ -9,7 +9,7 @@ from torch import nn
 
 from fedtct import FedAvg, FederatedTangentRegressor, FedtctError, Silo
 from fedtct.data.samples import as_samples
-from fedtct.data.sources import read_samples
+from fedtct.data.sources import Reading, read_samples
 
 ANIMALS = np.array(["cat", "dog", "eel"])
 PARTS = skewed_data((30, 20, 10))
@@ -193,11 +193,11 @@ def test_a_task_that_answers_do_not_fit_is_refused(y, task, message):
 
 def test_files_and_estimators_whose_task_is_known_are_not_asked_about_it_again(tmp_path, recwarn):
     TABLE.assign(target=WHOLE).to_csv(tmp_path / "silo.csv", index=False)
-    x, y = read_samples(tmp_path / "silo.csv", "target", "regression")
+    x, y = read_samples(tmp_path / "silo.csv", Reading("target", "regression"))
     Silo(x, y)
     Silo(*as_samples(x, y, "the file"))
     FederatedTangentRegressor("linear", n_silos=1, rounds=1).fit(TABLE, WHOLE)
     assert not [w for w in recwarn if "whole numbers" in str(w.message)]
-    Silo(*read_samples(tmp_path / "silo.csv", "target"))
+    Silo(*read_samples(tmp_path / "silo.csv", Reading("target")))
     told = [str(w.message) for w in recwarn if "whole numbers" in str(w.message)]
     assert [text.startswith("column 'target'") for text in told] == [True]

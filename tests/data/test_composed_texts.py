@@ -9,7 +9,7 @@ from PIL import Image
 
 from fedtct import Classifier, FedAvg, FedtctError, Silo
 from fedtct.agreement import agree
-from fedtct.data.sources import read_inputs, read_samples
+from fedtct.data.sources import Reading, read_inputs, read_samples
 
 FORMS = ("NFC", "NFD")
 
@@ -44,11 +44,11 @@ def test_files_and_options_of_both_forms_go_together(kind, asked, tmp_path, recw
     for form in FORMS:
         path = tmp_path / f"{form}.{kind}"
         save(table(form).assign(**{as_in(form, "näme"): 1}), path)
-        x, y = read_samples(path, target, texts=[ward], ignore=[as_in(asked, "näme")])
+        x, y = read_samples(path, Reading(target, texts=[ward], ignore=[as_in(asked, "näme")]))
         silos.append(Silo(x, y))
     agreed(silos)
     assert not [w for w in recwarn if "to ignore" in str(w.message)]
-    x, y = read_samples(path, as_in(asked, "größe"), "regression", only=[ward])
+    x, y = read_samples(path, Reading(as_in(asked, "größe"), "regression"), only=[ward])
     assert list(x.columns) == ["wärd"]
     assert y.tolist() == [*range(8)]
 
@@ -56,7 +56,7 @@ def test_files_and_options_of_both_forms_go_together(kind, asked, tmp_path, recw
 def test_codes_and_targets_are_found_by_names_of_either_form(tmp_path):
     names = [as_in("NFD", name) for name in ("größe", "wärd", "fäll")]
     (tmp_path / "a.csv").write_text(f"{','.join(names)}\n1,01,01\n2,02,02\n", encoding="utf-8")
-    x, y = read_samples(tmp_path / "a.csv", "fäll", texts=["wärd"])
+    x, y = read_samples(tmp_path / "a.csv", Reading("fäll", texts=["wärd"]))
     assert x["wärd"].tolist() == y.tolist() == ["01", "02"]
     assert read_inputs(tmp_path / "a.csv", texts=["wärd"])["wärd"].tolist() == ["01", "02"]
 
@@ -67,7 +67,7 @@ def test_a_column_that_is_there_in_both_forms_is_refused(kind, tmp_path):
     save(both.assign(y=["a", "b"]), tmp_path / f"a.{kind}")
     for target in ("wärd", "y"):
         with pytest.raises(FedtctError, match="several columns called 'wärd'"):
-            read_samples(tmp_path / f"a.{kind}", target)
+            read_samples(tmp_path / f"a.{kind}", Reading(target))
 
 
 def test_classes_of_folders(tmp_path):
@@ -75,14 +75,14 @@ def test_classes_of_folders(tmp_path):
         folder = tmp_path / as_in(form, "ödem")
         folder.mkdir(exist_ok=True)
         Image.new("L", (4, 4)).save(folder / f"{form}.png")
-    assert read_samples(tmp_path)[1].tolist() == ["ödem"] * 2
+    assert read_samples(tmp_path, Reading())[1].tolist() == ["ödem"] * 2
 
 
 def test_classes_of_arrays(tmp_path):
     y = np.array([as_in(form, "ödem") for form in FORMS])
     np.savez(tmp_path / "a.npz", x=np.ones((2, 3)), y=y)
     for task in ("auto", "classification"):
-        assert Silo(*read_samples(tmp_path / "a.npz", task=task)).y.tolist() == ["ödem"] * 2
+        assert Silo(*read_samples(tmp_path / "a.npz", Reading(task=task))).y.tolist() == ["ödem"] * 2
 
 
 def test_python_and_predictions(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from fedtct import FedAvg, Silo
 from fedtct.cli import main
-from fedtct.data.sources import read_samples
+from fedtct.data.sources import Reading, read_samples
 from fedtct.data.table_code import Column
 from fedtct.errors import FedtctError
 from fedtct.runs.saved import Saved
@@ -35,7 +35,7 @@ def write(path: Path, **columns: object) -> Path:
 )
 def test_a_class_is_one_class_whatever_else_a_silo_has(here, there, classes, tmp_path):
     files = [write(tmp_path / f"{k}.csv", x=[0.5, 1.5], y=y) for k, y in enumerate((here, there))]
-    model = FedAvg("linear", rounds=1).fit([Silo(*read_samples(file, "y")) for file in files]).model
+    model = FedAvg("linear", rounds=1).fit([Silo(*read_samples(file, Reading("y"))) for file in files]).model
     assert model.classes.tolist() == classes
 
 
@@ -72,14 +72,14 @@ def test_a_category_is_one_category_in_a_large_file(tmp_path):
     file = write(tmp_path / "large.csv", code=code, y=["a", "b"] * 150_000)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        x, _ = read_samples(file, "y")
+        x, _ = read_samples(file, Reading("y"))
     assert set(x["code"].dropna()) == {"1", "2", "X"}
 
 
 def test_decimal_commas_are_no_numbers_in_a_column_of_texts(tmp_path):
     (tmp_path / "a.csv").write_text("size;y\n3,5;a\n4,5;b\n")
-    assert read_samples(tmp_path / "a.csv", "y")[0]["size"].tolist() == [3.5, 4.5]
-    assert read_samples(tmp_path / "a.csv", "y", texts=["size"])[0]["size"].tolist() == ["3,5", "4,5"]
+    assert read_samples(tmp_path / "a.csv", Reading("y"))[0]["size"].tolist() == [3.5, 4.5]
+    assert read_samples(tmp_path / "a.csv", Reading("y", texts=["size"]))[0]["size"].tolist() == ["3,5", "4,5"]
 
 
 @pytest.mark.parametrize(
@@ -121,13 +121,13 @@ def test_a_text_stands_for_a_category_only_if_both_are_plainly_the_same_number(c
 
 def test_blanks_around_a_text_make_no_other_text(tmp_path):
     (tmp_path / "a.csv").write_text("code,y\np ,a\n p, a\n  ,b \nTRUE ,b\n")
-    x, y = read_samples(tmp_path / "a.csv", "y")
+    x, y = read_samples(tmp_path / "a.csv", Reading("y"))
     assert x["code"].isna().tolist() == [False, False, True, False]
     assert (x["code"].dropna().tolist(), list(y)) == (["p", "p", "True"], ["a", "a", "b", "b"])
 
 
 def silos(*files: Path, **how: object) -> list[Silo]:
-    return [Silo(*read_samples(file, "y", **how), name=file.stem) for file in files]
+    return [Silo(*read_samples(file, Reading("y", **how)), name=file.stem) for file in files]
 
 
 def test_codes_that_are_numbers_in_some_silos_are_texts_if_that_is_said(tmp_path):
@@ -150,7 +150,7 @@ def test_what_kept_decimal_commas_from_being_read_is_named(tmp_path):
     rows = [f"{place},5;x" for place in range(40)] + ["Sensor4711;x"]
     (tmp_path / "a.csv").write_text("\n".join(["temp;y", *rows]))
     with pytest.raises(FedtctError, match=r"'temp' holds numbers, but not in 1 of 41 rows: .* Found: Sensor4711$"):
-        read_samples(tmp_path / "a.csv", "y")
+        read_samples(tmp_path / "a.csv", Reading("y"))
 
 
 def test_columns_to_ignore_are_as_if_they_were_not_there(tmp_path):
@@ -165,7 +165,7 @@ def test_columns_to_ignore_are_as_if_they_were_not_there(tmp_path):
             for files, how in ((plain, ()), (more, ("id", "seen")))
         ]
     assert (
-        fits[0].model.scores(read_samples(plain[0], "y")[0]).tolist()
+        fits[0].model.scores(read_samples(plain[0], Reading("y"))[0]).tolist()
         == fits[1].model.scores(pd.read_csv(more[0])).tolist()
     )
 
@@ -181,7 +181,7 @@ def test_columns_to_ignore_are_as_if_they_were_not_there(tmp_path):
 def test_columns_that_cannot_be_told_about(how, told, tmp_path):
     file = write(tmp_path / "a.csv", code=[1, 2], x=[0.5, 1.5], y=["a", "b"])
     with pytest.raises(FedtctError, match=re.escape(told)):
-        read_samples(file, "y", **how)
+        read_samples(file, Reading("y", **how))
 
 
 INCOMES = [f"{n}.5" for n in range(30)]
@@ -194,17 +194,17 @@ def test_numbers_that_were_meant_never_leave_a_silo_as_texts(slip, tmp_path):
     with pytest.raises(
         FedtctError, match=r"column 'income' holds numbers, but not in 1 of 31 rows: .*, list"
     ) as refused:
-        read_samples(file, "y")
+        read_samples(file, Reading("y"))
     assert str(refused.value).endswith(f": {slip}")
     assert slip not in refused.value.shareable
-    assert slip in set(read_samples(file, "y", texts=["income"])[0]["income"])
+    assert slip in set(read_samples(file, Reading("y", texts=["income"]))[0]["income"])
 
 
 def test_a_column_of_texts_that_is_empty_in_a_file_holds_missing_values(tmp_path):
     full = write(tmp_path / "full.csv", code=["1", "2", "X"], x=[0.5, 1.5, 1], y=["a", "b", "a"])
     empty = write(tmp_path / "empty.csv", code=[None, None], x=[0.5, 1.5], y=["a", "b"])
     model = FedAvg("linear", rounds=1).fit(silos(full, empty, texts=["code"])).model
-    assert np.isfinite(model.scores(read_samples(empty, "y", texts=["code"])[0])).all()
+    assert np.isfinite(model.scores(read_samples(empty, Reading("y", texts=["code"]))[0])).all()
 
 
 @pytest.mark.parametrize("form", ["{}%", "{} kg", "€ {}", "{} mg/dl", "{},5 °C"])
@@ -212,9 +212,9 @@ def test_numbers_with_a_unit_are_refused_unless_they_are_codes(form, tmp_path):
     values = [form.format(k) for k in range(30)]
     file = write(tmp_path / "a.csv", x=values, y=["ill", "well"] * 15)
     with pytest.raises(FedtctError, match="holds numbers with a unit beside them: write the numbers alone") as refused:
-        read_samples(file, "y")
+        read_samples(file, Reading("y"))
     assert values[0] not in refused.value.shareable
-    assert read_samples(file, "y", texts=["x"])[0]["x"].tolist() == values
+    assert read_samples(file, Reading("y", texts=["x"]))[0]["x"].tolist() == values
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_numbers_with_a_unit_are_refused_unless_they_are_codes(form, tmp_path):
 )
 def test_codes_with_letters_are_texts(values, tmp_path):
     file = write(tmp_path / "a.csv", x=values, y=["ill", "well"] * 15)
-    assert read_samples(file, "y")[0]["x"].tolist() == values
+    assert read_samples(file, Reading("y"))[0]["x"].tolist() == values
 
 
 @pytest.mark.parametrize(("marks", "refused"), [(1, True), (10, True), (11, False)])
@@ -238,6 +238,6 @@ def test_marks_among_numbers_are_refused_up_to_a_quarter_of_the_rows(marks, refu
     file = write(tmp_path / "a.csv", x=values, y=["ill", "well"] * 20)
     if refused:
         with pytest.raises(FedtctError, match=f"holds numbers, but not in {marks} of 40 rows"):
-            read_samples(file, "y")
+            read_samples(file, Reading("y"))
     else:
-        assert read_samples(file, "y")[0]["x"].tolist() == values
+        assert read_samples(file, Reading("y"))[0]["x"].tolist() == values

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from fedtct import FedtctError
-from fedtct.data.sources import read_inputs, read_samples
+from fedtct.data.sources import Reading, read_inputs, read_samples
 
 
 def test_images_in_folders_are_classes(tmp_path):
@@ -15,13 +15,13 @@ def test_images_in_folders_are_classes(tmp_path):
         (tmp_path / "a" / name).mkdir(parents=True)
         for number in range(count):
             Image.fromarray(np.full((8, 6, 3), 40 * number, np.uint8)).save(tmp_path / "a" / name / f"{number}.png")
-    x, y = read_samples(tmp_path / "a")
+    x, y = read_samples(tmp_path / "a", Reading())
     assert x.shape == (5, 3, 8, 6)
     assert y.tolist() == ["cat", "cat", "dog", "dog", "dog"]
     assert read_inputs(tmp_path / "a", (4, 4)).shape == (5, 3, 4, 4)
     (tmp_path / "a" / "dog" / "9.png").write_text("woof")
     with pytest.raises(FedtctError, match=r"9\.png cannot be read as an image"):
-        read_samples(tmp_path / "a")
+        read_samples(tmp_path / "a", Reading())
 
 
 @pytest.mark.parametrize("kind", ["a header that is cut", "a size that cannot be"])
@@ -37,19 +37,19 @@ def test_a_damaged_image_is_named(tmp_path, kind):
         data[18:26] = (10**6).to_bytes(4, "little") * 2
     file.write_bytes(data)
     with pytest.raises(FedtctError, match=rf"{file.name} cannot be read as an image"):
-        read_samples(tmp_path)
+        read_samples(tmp_path, Reading())
 
 
 def test_images_in_grey_and_in_colour_and_hidden_files_among_them(tmp_path):
     (tmp_path / "cat").mkdir()
     Image.new("RGB", (4, 4)).save(tmp_path / "cat" / "0.png")
     (tmp_path / "cat" / "._0.png").write_bytes(b"what a Mac leaves")
-    assert read_samples(tmp_path)[0].shape == (1, 3, 4, 4)
+    assert read_samples(tmp_path, Reading())[0].shape == (1, 3, 4, 4)
     Image.new("L", (4, 4)).save(tmp_path / "cat" / "1.png")
     with pytest.raises(FedtctError, match="set image_size to 3,4,4 for all in colour, or to 1,4,4 for all in grey"):
-        read_samples(tmp_path, image_size=(4, 4))
-    assert read_samples(tmp_path, image_size=(3, 4, 4))[0].shape == (2, 3, 4, 4)
-    assert read_samples(tmp_path, image_size=(1, 4, 4))[0].shape == (2, 1, 4, 4)
+        read_samples(tmp_path, Reading(image_size=(4, 4)))
+    assert read_samples(tmp_path, Reading(image_size=(3, 4, 4)))[0].shape == (2, 3, 4, 4)
+    assert read_samples(tmp_path, Reading(image_size=(1, 4, 4)))[0].shape == (2, 1, 4, 4)
 
 
 @pytest.mark.parametrize("size", [(4, 4), (2, 6)])
@@ -71,7 +71,7 @@ def test_a_photograph_is_the_same_however_the_camera_was_held(orientation, turn,
     exif[0x0112] = orientation
     (tmp_path / "cat").mkdir()
     taken.save(tmp_path / "cat" / "0.png", exif=exif)
-    assert np.array_equal(read_samples(tmp_path)[0], np.asarray(upright)[None, None])
+    assert np.array_equal(read_samples(tmp_path, Reading())[0], np.asarray(upright)[None, None])
 
 
 @pytest.mark.parametrize("size", [(4, 10_001), (2**63, 4), (10**400, 4)])
@@ -79,7 +79,7 @@ def test_images_are_not_scaled_to_what_no_memory_holds(size, tmp_path):
     (tmp_path / "cat").mkdir()
     Image.new("L", (4, 4)).save(tmp_path / "cat" / "0.png")
     with pytest.raises(FedtctError, match="image_size must be at most 10000,10000"):
-        read_samples(tmp_path, image_size=size)
+        read_samples(tmp_path, Reading(image_size=size))
 
 
 @pytest.mark.parametrize("kind", [np.uint16, np.int32, np.float32])
@@ -87,4 +87,4 @@ def test_images_of_more_than_8_bits_are_refused_rather_than_cut(kind, tmp_path):
     (tmp_path / "cat").mkdir()
     Image.fromarray(np.full((4, 4), 1000, kind)).save(tmp_path / "cat" / "0.tif")
     with pytest.raises(FedtctError, match="more than 8 bits"):
-        read_samples(tmp_path)
+        read_samples(tmp_path, Reading())

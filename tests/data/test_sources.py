@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtct import FedAvg, FedtctError, Silo
-from fedtct.data.sources import read_inputs, read_samples, silo_paths
+from fedtct.data.sources import Reading, read_inputs, read_samples, silo_paths
 from fedtct.data.table_files import read_table
 
 values = st.floats(-1e100, 1e100) | st.none()
@@ -26,7 +26,7 @@ def test_csv_and_parquet_hold_the_same_samples(tmp_path_factory, rows, data):
     table.to_csv(folder / "b.csv", index=False, sep=";")
     table.to_csv(folder / "c.csv", index=False, sep=";", decimal=",", encoding="utf-8-sig", lineterminator="\r\n")
     table.to_parquet(folder / "d.parquet")
-    silos = [Silo(*read_samples(folder / name, "class")) for name in ("a.csv", "b.csv", "c.csv", "d.parquet")]
+    silos = [Silo(*read_samples(folder / name, Reading("class"))) for name in ("a.csv", "b.csv", "c.csv", "d.parquet")]
     for silo in silos:
         pd.testing.assert_frame_equal(silo.x, silos[0].x)
         assert silo.y.tolist() == table["class"].tolist()
@@ -39,7 +39,7 @@ def test_the_index_of_a_parquet_file_is_columns_if_it_has_names(index, tmp_path)
     table = pd.DataFrame({"age": [50, 60, 70], "ward": ["n", "s", "n"], "class": ["a", "b", "a"]}).set_index(index)
     table.to_csv(tmp_path / "a.csv")
     table.to_parquet(tmp_path / "a.parquet")
-    (x, y), (same, answers) = (read_samples(tmp_path / name, "class") for name in ("a.csv", "a.parquet"))
+    (x, y), (same, answers) = (read_samples(tmp_path / name, Reading("class")) for name in ("a.csv", "a.parquet"))
     pd.testing.assert_frame_equal(x, same, check_dtype=False)
     assert y.tolist() == answers.tolist()
 
@@ -59,7 +59,7 @@ def test_exact_decimals_are_the_numbers_that_a_csv_file_has(places, target, tmp_
     table.to_csv(tmp_path / "a.csv", index=False)
     exact = {name: [Decimal(number) for number in numbers] for name in ("number", "other")}
     table.assign(**exact).to_parquet(tmp_path / "b.parquet")
-    one, other = (Silo(*read_samples(tmp_path / name, target)).describe() for name in ("a.csv", "b.parquet"))
+    one, other = (Silo(*read_samples(tmp_path / name, Reading(target))).describe() for name in ("a.csv", "b.parquet"))
     assert str(one) == str(other)
 
 
@@ -79,7 +79,7 @@ def test_csv_parquet_and_npz_of_a_table_give_the_same_model(tmp_path):
                 table.to_parquet(folder / f"{name}.parquet")
             else:
                 np.savez(folder / f"{name}.npz", x=x[rows], y=y[rows])
-        silos = [Silo(*read_samples(path, "y"), name=name) for name, path in silo_paths(folder).items()]
+        silos = [Silo(*read_samples(path, Reading("y")), name=name) for name, path in silo_paths(folder).items()]
         models.append(FedAvg("mlp", rounds=2, local_epochs=1).fit(silos).model)
     scores = [model.scores(read_inputs(tmp_path / "csv" / "a.csv")) for model in models]
     assert torch.equal(scores[0], scores[1])
@@ -108,7 +108,7 @@ def test_a_first_line_that_tells_excel_the_separator_is_none_of_the_table(first,
     rows = "size;price, in €;y\n01;1,5;a\n02;2,5;b\n" if mark == ";" else f"size{mark}y\n01{mark}1\n02{mark}02\n"
     (tmp_path / "plain.csv").write_text(rows, encoding="utf-8")
     (tmp_path / "told.csv").write_text(first.format(mark) + rows, encoding="utf-8", newline="")
-    (x, y), (same, answers) = (read_samples(tmp_path / f"{name}.csv", "y") for name in ("plain", "told"))
+    (x, y), (same, answers) = (read_samples(tmp_path / f"{name}.csv", Reading("y")) for name in ("plain", "told"))
     pd.testing.assert_frame_equal(x, same)
     assert y.tolist() == answers.tolist()
 
@@ -120,7 +120,7 @@ def test_the_separator_that_is_told_is_the_one_however_many_others_are_in_names(
 
 def test_decimal_commas_are_never_taken_for_categories(tmp_path):
     (tmp_path / "a.csv").write_text("Größe, cm;Gewicht, kg;Code;dose\n170,5;60;1,2;0,5\n181;;x;1,5E-03\n")
-    x, y = read_samples(tmp_path / "a.csv", "dose")
+    x, y = read_samples(tmp_path / "a.csv", Reading("dose"))
     assert x["Größe, cm"].tolist() == [170.5, 181]
     assert x["Code"].tolist() == ["1,2", "x"]
     assert y.tolist() == [0.5, 0.0015]  # a regression
@@ -130,12 +130,12 @@ def test_decimal_commas_are_never_taken_for_categories(tmp_path):
 def test_numbers_that_are_not_read_as_such_are_refused(tmp_path, sizes):
     (tmp_path / "a.csv").write_text('size,"a;b;c",y\n{},1,2\n{},3,4\n'.format(*sizes))
     with pytest.raises(FedtctError, match="column 'size' holds numbers with commas as texts"):
-        read_samples(tmp_path / "a.csv", "y")
+        read_samples(tmp_path / "a.csv", Reading("y"))
     with pytest.raises(FedtctError, match="silo 0: column 'size' holds numbers with commas as texts"):
         FedAvg("mlp", rounds=1).fit([Silo(pd.read_csv(tmp_path / "a.csv").drop(columns="y"), [0, 1])])
     with pytest.raises(FedtctError, match="column 'size' holds numbers with commas as texts"):
-        read_samples(tmp_path / "a.csv", "size")
-    _, names = read_samples(tmp_path / "a.csv", "size", "classification")
+        read_samples(tmp_path / "a.csv", Reading("size"))
+    _, names = read_samples(tmp_path / "a.csv", Reading("size", "classification"))
     assert names.tolist() == [size.strip('"') for size in sizes]
 
 
@@ -144,20 +144,22 @@ def test_rows_of_nothing_but_separators_at_the_end_are_no_samples(tmp_path):
     plain.write_text("age,ill\n30,01\n,02\n")
     left.write_text("age,ill\n30,01\n,02\n,\n,\n")
     for task in ("classification", "auto"):
-        (x, y), (same_x, same_y) = (read_samples(path, "ill", task) for path in (plain, left))
+        (x, y), (same_x, same_y) = (read_samples(path, Reading("ill", task)) for path in (plain, left))
         assert same_x.equals(x)
         assert same_y.tolist() == y.tolist() == ["01", "02"]
     between = tmp_path / "between.csv"
     between.write_text("age,ill\n30,01\n,\n31,02\n")
     with pytest.raises(FedtctError, match="1 of 3 rows have no 'ill'"):
-        read_samples(between, "ill")
+        read_samples(between, Reading("ill"))
 
 
 def test_row_numbers_that_pandas_wrote_are_not_learnt_from(tmp_path):
     table = pd.DataFrame({"a": [1.5, 2.5], "b": ["x", "y"], "y": ["no", "yes"]})
     table.to_csv(tmp_path / "with.csv")
     table.to_csv(tmp_path / "without.csv", index=False)
-    (with_numbers, _), (without, _) = (read_samples(tmp_path / f"{name}.csv", "y") for name in ("with", "without"))
+    (with_numbers, _), (without, _) = (
+        read_samples(tmp_path / f"{name}.csv", Reading("y")) for name in ("with", "without")
+    )
     pd.testing.assert_frame_equal(with_numbers, without)
 
 
@@ -165,15 +167,15 @@ def test_row_numbers_that_pandas_wrote_are_not_learnt_from(tmp_path):
 def test_columns_are_not_moved_under_other_names(tmp_path, row):
     (tmp_path / "a.csv").write_text(f"age,diagnosis,ward\n{row}\n{row}\n")
     with pytest.raises(FedtctError, match="rows have more fields than the first line has names: name every column"):
-        read_samples(tmp_path / "a.csv", "diagnosis")
+        read_samples(tmp_path / "a.csv", Reading("diagnosis"))
 
 
 def test_a_target_that_is_there_twice_is_not_learnt_from(tmp_path):
     (tmp_path / "a.csv").write_text('age,"y",,,y\n50,1,,,1\n60,0,,,0\n')
     with pytest.raises(FedtctError, match="there are several columns called 'y': rename or drop all but one"):
-        read_samples(tmp_path / "a.csv", "y")
+        read_samples(tmp_path / "a.csv", Reading("y"))
     (tmp_path / "b.csv").write_text("age,y,y.1,,\n50,1,2,,\n60,0,3,,\n")
-    assert read_samples(tmp_path / "b.csv", "y")[0]["y.1"].tolist() == [2, 3]
+    assert read_samples(tmp_path / "b.csv", Reading("y"))[0]["y.1"].tolist() == [2, 3]
 
 
 def test_a_file_that_is_no_silo_is_not_passed_over_in_silence(tmp_path):
@@ -185,7 +187,7 @@ def test_a_file_that_is_no_silo_is_not_passed_over_in_silence(tmp_path):
 
 def column(values, task="auto", folder=None):
     pd.DataFrame({"x": range(len(values)), "y": values}).to_csv(folder / "t.csv", index=False)
-    return read_samples(folder / "t.csv", "y", task)[1].tolist()
+    return read_samples(folder / "t.csv", Reading("y", task))[1].tolist()
 
 
 def test_what_a_target_column_means(tmp_path):
@@ -243,7 +245,7 @@ def test_what_cannot_be_read(tmp_path):
         ("none.npz", "", "cannot read .*none.npz: No such file"),
     ]:
         with pytest.raises(FedtctError, match=message):
-            read_samples(tmp_path / name, target)
+            read_samples(tmp_path / name, Reading(target))
     with pytest.raises(FedtctError, match="there is no folder"):
         silo_paths(tmp_path / "nowhere")
     (tmp_path / "a.npz").write_text("")
@@ -266,13 +268,13 @@ def test_a_file_of_arrays_that_is_cut_off(tmp_path):
     np.savez(tmp_path / "whole.npz", x=np.arange(150.0).reshape(50, 3), y=np.arange(50) % 2)
     (tmp_path / "cut.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:600])
     with pytest.raises(FedtctError, match=r"cannot be read as an \.npz file"):
-        read_samples(tmp_path / "cut.npz")
+        read_samples(tmp_path / "cut.npz", Reading())
 
 
 def test_whole_numbers_in_arrays_are_classes_by_any_number_if_that_is_said(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.ones((4, 3)), y=np.array([-1, 1, 1, -1]))
-    assert read_samples(tmp_path / "a.npz", task="classification")[1].tolist() == ["-1", "1", "1", "-1"]
-    assert read_samples(tmp_path / "a.npz", task="regression")[1].dtype == np.float64
+    assert read_samples(tmp_path / "a.npz", Reading(task="classification"))[1].tolist() == ["-1", "1", "1", "-1"]
+    assert read_samples(tmp_path / "a.npz", Reading(task="regression"))[1].dtype == np.float64
 
 
 @pytest.mark.parametrize("task", ["auto", "classification"])
@@ -280,16 +282,16 @@ def test_texts_of_an_array_may_be_bytes(task, tmp_path):
     """As HDF5 files, and what is made of them, have them."""
     names = np.array(["ill", "müde", "well"])
     np.savez(tmp_path / "a.npz", x=np.ones((3, 2)), y=np.char.encode(names, "utf-8"))
-    assert Silo(*read_samples(tmp_path / "a.npz", task=task)).y.tolist() == names.tolist()
+    assert Silo(*read_samples(tmp_path / "a.npz", Reading(task=task))).y.tolist() == names.tolist()
     np.savez(tmp_path / "b.npz", x=np.ones((3, 2)), y=np.char.encode(names, "latin-1"))
     with pytest.raises(FedtctError, match=r"b\.npz: y holds bytes that are no UTF-8 texts: save it with astype\(str\)"):
-        read_samples(tmp_path / "b.npz", task=task)
+        read_samples(tmp_path / "b.npz", Reading(task=task))
 
 
 def test_blanks_around_the_names_of_columns_count_for_nothing(tmp_path):
     (tmp_path / "a.csv").write_text("age, ward ,y\n50,01,01\n60,X2,02\n")
     (tmp_path / "b.csv").write_text("age ,ward, y\n50,01,01\n60,02,02\n")
-    tables = [read_samples(tmp_path / f"{name}.csv", "y", texts=["ward"]) for name in "ab"]
+    tables = [read_samples(tmp_path / f"{name}.csv", Reading("y", texts=["ward"])) for name in "ab"]
     for x, y in tables:
         assert list(x.columns) == ["age", "ward"]
         assert x["ward"][0] == "01"
@@ -306,7 +308,7 @@ def test_blanks_around_the_names_of_columns_count_for_nothing(tmp_path):
 def test_classes_written_as_real_numbers_are_noticed(target, task, told, tmp_path, recwarn):
     """pandas does so once a label was missing."""
     pd.DataFrame({"a": [1, 2, 3], "y": target}).to_csv(tmp_path / "a.csv", index=False)
-    assert read_samples(tmp_path / "a.csv", "y", task)[1].dtype == float
+    assert read_samples(tmp_path / "a.csv", Reading("y", task))[1].dtype == float
     assert any("if they are classes, set task = classification" in str(w.message) for w in recwarn) == told
 
 
@@ -332,6 +334,6 @@ def test_a_name_that_is_nearly_that_of_a_column_is_recognised(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text("age,State\n50,ill\n60,well\n")
     with pytest.raises(FedtctError, match=r"has no column 'state': did you mean 'State'\? It has age, State"):
-        read_samples(file, "state")
+        read_samples(file, Reading("state"))
     with pytest.raises(FedtctError, match=r"has no column 'weight'\. It has age, State"):
-        read_samples(file, "weight")
+        read_samples(file, Reading("weight"))

@@ -64,22 +64,29 @@ class Reading(NamedTuple):
         """As a run or a silo says."""
         return cls(*(getattr(config, name) for name in cls._fields))
 
+    def with_composed_names(self) -> Self:
+        """The same, with columns called as tables that were read have them."""
+        texts, ignore = all_composed(self.texts), all_composed(self.ignore)
+        return self._replace(target=composed(self.target), texts=texts, ignore=ignore, group=composed(self.group))
+
 
 def read_silo(path: Path, how: Reading) -> tuple[Any, Any, Any]:
     """Samples, what is to be learnt of them and, if a column ``group`` says so, whose each is; see ``read_samples``."""
-    group, target = composed(how.group), composed(how.target)
+    how = how.with_composed_names()
+    group = how.group
     if not group:
-        return *read_samples(path, how.target, how.task, how.image_size, how.texts, how.ignore), None
+        return *read_samples(path, how), None
     if path.is_dir() or path.suffix.lower() not in TABLES:
         raise FedtctError(f"{path} is no .csv or .parquet file, and has no column '{group}': leave out group (--group)")
-    texts, ignore = ([name for name in map(composed, names) if name != group] for names in (how.texts, how.ignore))
+    texts, ignore = ([name for name in names if name != group] for names in (how.texts, how.ignore))
+    how = how._replace(texts=texts, ignore=ignore)
     table = read_table(path, texts)
     if group not in table.columns:
         raise FedtctError(f"{path} has no column '{group}', which group names{_those_there(group, table)}")
-    if group == target:
+    if group == how.target:
         raise FedtctError(f"'{group}' is what is learnt: group must be another column, that says whose a row is")
     groups = table.pop(group)
-    return *_rows_of(table, path, target, how.task, texts, ignore), groups
+    return *_rows_of(table, path, how), groups
 
 
 def _those_there(name: str, table: pd.DataFrame) -> str:
@@ -88,44 +95,28 @@ def _those_there(name: str, table: pd.DataFrame) -> str:
     return f"{': ' if hint else '.'}{hint} It has {listing(table.columns)}"
 
 
-def read_samples(
-    path: Path,
-    target: str = "",
-    task: str = "auto",
-    image_size: Sequence[int] = (),
-    texts: Sequence[str] = (),
-    ignore: Sequence[str] = (),
-    only: Sequence[str] = (),
-) -> tuple[Any, Any]:
+def read_samples(path: Path, how: Reading, only: Sequence[str] = ()) -> tuple[Any, Any]:
     """Samples and what is to be learnt of them: of a table, its column ``target``; ``texts`` as in ``read_table``.
 
     Where it is settled which columns are learnt from, ``only`` those are looked at.
     """
     if path.is_dir():
-        x, files = read_images(path, image_size)
+        x, files = read_images(path, how.image_size)
         if loose := [file for file in files if file.parent == path]:
             raise FedtctError(f"{loose[0]} has no class: put it into a folder called like its class, in {path}")
         classes = [file.relative_to(path).parts[0].strip() for file in files]  # whatever folders lie deeper
-        return x, numbers_or_names(classes, task, f"{path}: the class")
+        return x, numbers_or_names(classes, how.task, f"{path}: the class")
     if path.suffix.lower() in TABLES:
-        texts, ignore, only = map(all_composed, (texts, ignore, only))  # as the names of columns are
-        return _rows_of(read_table(path, texts), path, composed(target), task, texts, ignore, only)
+        how = how.with_composed_names()
+        return _rows_of(read_table(path, how.texts), path, how, all_composed(only))
     x, y = load_npz(path, "x", "y")
     y = _decoded(y, path) if y.dtype.kind == "S" else y
-    return _as_table(x), y if task == "auto" else numbers_or_names(y.tolist(), task, f"{path}: y")
+    return _as_table(x), y if how.task == "auto" else numbers_or_names(y.tolist(), how.task, f"{path}: y")
 
 
-def _rows_of(
-    table: pd.DataFrame,
-    path: Path,
-    target: str,
-    task: str,
-    texts: Sequence[str],
-    ignore: Sequence[str],
-    only: Sequence[str] = (),
-) -> tuple[pd.DataFrame, Any]:
+def _rows_of(table: pd.DataFrame, path: Path, how: Reading, only: Sequence[str] = ()) -> tuple[pd.DataFrame, Any]:
     """A table's rows and what is to be learnt of them."""
-    if not target:
+    if not (target := how.target):
         raise FedtctError(
             f"{path} is a table: say which column is to be learnt, as target (--target), of {listing(table.columns)}"
         )
@@ -137,25 +128,25 @@ def _rows_of(
             "fill it in, or drop them"
         )
     others = [name for name in table.columns if name not in (target, *only)] if only else []
-    inputs, answers = _inputs(table.drop(columns=others), target, texts, ignore, path), table[target]
-    if task != "regression" and path.suffix.lower() == ".csv" and answers.dtype.kind in "iu":
+    inputs, answers = _inputs(table.drop(columns=others), how, path), table[target]
+    if how.task != "regression" and path.suffix.lower() == ".csv" and answers.dtype.kind in "iu":
         answers = zeros_kept(path, answers)
-    return inputs, _column_answers(answers, task, f"{path}: column '{target}'")
+    return inputs, _column_answers(answers, how.task, f"{path}: column '{target}'")
 
 
-def _inputs(table: pd.DataFrame, target: str, texts: Sequence[str], ignore: Sequence[str], path: Path) -> pd.DataFrame:
+def _inputs(table: pd.DataFrame, how: Reading, path: Path) -> pd.DataFrame:
     """The columns that are learnt from; refused where columns are named that are not there, or numbers were meant."""
-    if target in ignore:
-        raise FedtctError(f"'{target}' is what is learnt: leave it out of ignore")
-    if both := [name for name in texts if name in ignore]:
+    if how.target in how.ignore:
+        raise FedtctError(f"'{how.target}' is what is learnt: leave it out of ignore")
+    if both := [name for name in how.texts if name in how.ignore]:
         raise FedtctError(f"'{both[0]}' is in texts and in ignore: take it out of one of them")
-    if lacking := [name for name in texts if name not in table.columns]:
+    if lacking := [name for name in how.texts if name not in table.columns]:
         raise FedtctError(f"{path} has no column {quoted(lacking)} of texts. It has {listing(table.columns)}")
-    for unknown in (name for name in ignore if name not in table.columns):  # other silos may have it
+    for unknown in (name for name in how.ignore if name not in table.columns):  # other silos may have it
         warnings.warn(f"{path} has no column '{unknown}' to ignore", stacklevel=2)
-    inputs = table.drop(columns=[target, *ignore], errors="ignore")
+    inputs = table.drop(columns=[how.target, *how.ignore], errors="ignore")
     for name, column in inputs.items():
-        if column.dtype.kind == "O" and name not in texts:
+        if column.dtype.kind == "O" and name not in how.texts:
             refuse_slips(column.dropna().tolist(), f"{path}: column '{name}'")
     return inputs
 

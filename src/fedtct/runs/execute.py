@@ -179,7 +179,7 @@ def check_test(test: Path, silos: Mapping[str, Path]) -> None:
 def read_test(test: Path, config: RunConfig, inputs: InputSpec) -> tuple[Any, Any]:
     """Test data, made to look like the silos'; a table may have any other columns as well."""
     texts, only = (inputs.table.texts, inputs.table.names) if inputs.table else ([], [])
-    return read_samples(test, config.target, config.task, inputs.image_size, texts, only=only)
+    return read_samples(test, Reading(config.target, config.task, inputs.image_size, texts), only)
 
 
 def warn_of_memory(config: RunConfig, shape: tuple[int, ...], outputs: int, samples: int) -> None:

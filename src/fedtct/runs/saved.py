@@ -9,7 +9,7 @@ from safetensors import safe_open
 
 from fedtct import __version__
 from fedtct.classifier import METADATA, Classifier, read_record
-from fedtct.data.sources import read_inputs, read_samples
+from fedtct.data.sources import Reading, read_inputs, read_samples
 from fedtct.data.texts import composed
 from fedtct.errors import FedtctError, listing
 from fedtct.history import RATED_ON
@@ -83,8 +83,8 @@ class Saved(NamedTuple):
         if (name := composed(target)) in only:
             taught = f" ('{self.target}' in training)" if self.target else ""
             raise FedtctError(f"the model predicts from '{name}': --target must name the column with the truth{taught}")
-        size = self.model.spec.inputs.image_size
-        return read_samples(path, target or self.target, task, size, self._texts, only=only)
+        how = Reading(target or self.target, task, self.model.spec.inputs.image_size, self._texts)
+        return read_samples(path, how, only)
 
     @property
     def _texts(self) -> list[str]:
