@@ -38,6 +38,18 @@ def test_each_machine_gets_its_folder_and_private_keys_are_private(tmp_path):
     assert SiloConfig.read(tmp_path / "keys" / "a" / "silo.toml").server == "fl.example.org:8000"
 
 
+def test_a_silo_that_joins_needs_the_key_that_all_trust(tmp_path):
+    make_keys(tmp_path, ["a"], "fl.example.org:8000")
+    (tmp_path / "ca.key").rename(tmp_path.parent / "kept-away.key")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(FedtctError, match=r"ca.key is not there, which all silos here trust: put it back"):
+        make_keys(tmp_path, ["b"])
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    (tmp_path.parent / "kept-away.key").rename(tmp_path / "ca.key")
+    make_keys(tmp_path, ["b"])
+    assert (tmp_path / "b" / "ca.crt").read_bytes() == (tmp_path / "a" / "ca.crt").read_bytes()
+
+
 def test_a_path_may_hold_any_sign(tmp_path):
     where = """/it's "data"/\\ü/𝄞.npz"""
     deployment = LocalDeployment(tmp_path, {"a": where})

@@ -58,6 +58,8 @@ def make_keys(folder: Path, silos: Sequence[str], server: str = "") -> list[Path
         raise FedtctError("give each silo a name of its own: --silos a,b,c")
     written = []
     if not (folder / "ca.key").exists():
+        if any(folder.glob("*/ca.crt")):  # given to all who are to trust what that key signs
+            raise FedtctError(f"{folder / 'ca.key'} is not there, which all silos here trust: put it back")
         written += _make_ca(folder)
     if not (folder / "server" / "server.key").exists():
         written += _make_server(folder, server)
