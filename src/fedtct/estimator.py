@@ -108,12 +108,14 @@ class _FederatedTangent(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
-        return state | ({"model_": self.model_.to_bytes()} if "model_" in state else {})
+        if "model_" in state:
+            fitted = self.model_.spec.model  # what ``model`` is may have been changed since
+            state["model_"] = (self.model_.to_bytes(), None if isinstance(fitted, str) else fitted)
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "model_" in state:
-            own = None if isinstance(state["model"], str) else state["model"]
-            state = state | {"model_": Classifier.from_bytes(state["model_"], own)}
+            state = state | {"model_": Classifier.from_bytes(*state["model_"])}
         super().__setstate__(state)
 
     def __sklearn_tags__(self) -> Any:

@@ -66,6 +66,13 @@ def test_pickles_and_searches_predict_the_same():
     copy = pickle.loads(pickle.dumps(model))
     assert model.model_.calibrated
     assert (copy.predict_proba(X) == model.predict_proba(X)).all()
+    for other in ("linear", nn.Linear(4, 3)):  # is for the next fit
+        copy = pickle.loads(pickle.dumps(model.set_params(model=other)))
+        assert (copy.predict_proba(X) == model.predict_proba(X)).all()
+        assert str(copy.get_params()["model"]) == str(other)
+    named = FederatedTangentClassifier("linear", **QUICK).fit(X, Y)
+    copy = pickle.loads(pickle.dumps(named.set_params(model=nn.Linear(4, 3))))
+    assert (copy.predict_proba(X) == named.predict_proba(X)).all()
     search = GridSearchCV(FederatedTangentClassifier(**QUICK), {"d": [8, 64]}, cv=2).fit(X, Y)
     assert search.best_score_ > 0.6
 
