@@ -308,9 +308,9 @@ def test_what_is_not_trained_gets_no_noise(method):
         assert {name[0] for name, value in after.items() if not torch.equal(value, before[name])} == moved
 
 
-@pytest.mark.parametrize(("reached", "asked"), [((2,), 3), ((3,), 3), ((3, 0), 4), ((3, 1), 4)])
+@pytest.mark.parametrize(("reached", "asked"), [((2,), 3), ((3,), 4), ((3, 0), 4), ((3, 1), 4)])
 def test_a_round_that_was_asked_for_is_spent_though_its_row_is_not_there_yet(reached, asked):
-    """A row is complete once the next round has been asked for."""
+    """A row is complete once the next round has been asked for; a ridge has none until it has its answer."""
     config = RunConfig.of(method="tct", stage2="ridge", rounds=(3, 1), epsilon=8.0)
     rows = [Row(f"stage{k}", number) for k, last in enumerate(reached, 1) for number in range(last + 1)]
     assert spent(rows, config) == pytest.approx(privacy.spent_epsilon(config.noise, asked, config.delta))

@@ -216,6 +216,8 @@ def spent(rows: Sequence[Row], config: RunConfig) -> float | None:
     if not config.epsilon:
         return None
     reached = {row.stage: row.round for row in rows}
+    if "stage1" in reached and reached["stage1"] == config.rounds[0]:
+        reached.setdefault("stage2", 0)  # it may have been asked for without a row: a ridge has none before its answer
     planned = zip(("stage1", "stage2"), config.rounds, strict=False)
     asked = sum(min(reached[stage] + 1, rounds) for stage, rounds in planned if stage in reached)
     return spent_epsilon(config.noise, asked, config.delta)
