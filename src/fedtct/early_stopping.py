@@ -6,16 +6,21 @@ from dataclasses import dataclass
 from fedtct.errors import FedtctError
 from fedtct.history import Checkpoint, Row, State
 
+OTHER_RATERS = "patience compares rounds, and with per_round other silos rate each of them: leave out one of the two"
+
 
 @dataclass
 class EarlyStopping:
     """The best state so far by its rating on held-out samples, and when to wait for a better one no longer.
 
+    Ratings compare if the same silos gave them. Those of a round for which a silo was late count for nothing; if it
+    stays away for longer than patience lasts, the search for the best begins anew among those that are there.
+
     Without patience there is none, and a stage runs to its end.
     """
 
     patience: int | None
-    best: State  # its rating, its round and itself, as checkpoints keep them; empty before the first
+    best: State  # its rating, by whom, its round, itself, and when last compared, as checkpoints keep them; or empty
 
     def judge(self, at: Checkpoint, row: Row) -> None:
         """Keep a state if it is the best: the earlier one of equals, and none that diverged."""
@@ -24,12 +29,24 @@ class EarlyStopping:
             return
         if not self.best:
             _check_judgement(row)
-        if rating is not None and (not self.best or rating > self.best["rating"]):
-            self.best = {"rating": rating, "round": at.round, "state": at.state}
+        if rating is None:
+            return
+        raters = sorted(row.rated_by)
+        found = {"rating": rating, "raters": raters, "round": at.round, "compared": at.round, "state": at.state}
+        if not self.best:
+            self.best = found
+        elif raters != self.best["raters"]:
+            self.best = found if at.round - self.best["compared"] > self.patience else self.best
+        else:
+            self.best = found if rating > self.best["rating"] else self.best | {"compared": at.round}
 
-    def due(self, round: int) -> bool:
+    @property
+    def due(self) -> bool:
         """Whether too many rounds went by without a better state."""
-        return self.patience is not None and bool(self.best) and round - self.best["round"] >= self.patience
+        if self.patience is None or not self.best:
+            return False
+        waited: int = self.best["compared"] - self.best["round"]
+        return waited >= self.patience
 
 
 def _check_judgement(row: Row) -> None:

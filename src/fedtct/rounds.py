@@ -80,7 +80,7 @@ class Stage(ABC):
             stopping.judge(at, row)
         if row.diverged:
             warnings.warn(f"{self.name} diverged after {at.round} rounds: stopped there. Lower lr.", stacklevel=3)
-        if row.diverged or (rated and stopping.due(at.round)):
+        if row.diverged or (rated and stopping.due):
             # Where this round led is thrown away, but what it sent was sent.
             self.session.journal.record(replace(row, **vars(at.cost + replies.cost)))
             return _finished(at, stopping)

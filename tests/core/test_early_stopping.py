@@ -1,15 +1,16 @@
 """Patience: who is to hold out how much, a method that nobody rates, and runs that go on."""
 
+import itertools
 import math
 from dataclasses import replace
 
 import pytest
 import torch
 from core_helpers import parameters_of, quick, skewed_silos
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fedtct import FedAvg, FedtctError, Silo
+from fedtct import FedAvg, FedtctError, LocalFederation, Silo
 from fedtct.early_stopping import EarlyStopping
 from fedtct.history import Checkpoint, Journal, Row
 
@@ -75,14 +76,51 @@ def test_the_best_is_the_first_of_the_highest_ratings(ratings, patience):
         known = [(r, -place) for place, r in enumerate(ratings[: number + 1]) if isinstance(r, float)]
         expected = -max(known)[1] if known else None
         assert stopping.best.get("round") == stopping.best.get("state", {}).get("after") == expected
-        assert stopping.due(number) == (bool(known) and number - expected >= patience)
+        rated = [place for place, r in enumerate(ratings[: number + 1]) if isinstance(r, float)]
+        assert stopping.due == (bool(known) and rated[-1] - expected >= patience)
+
+
+@quick
+@given(
+    rounds=st.lists(st.tuples(st.sampled_from(["ab", "a"]), st.sampled_from([0.1, 0.2, 0.3])), min_size=1, max_size=14),
+    patience=st.integers(1, 4),
+)
+def test_rounds_that_other_silos_rated_are_no_better_and_no_worse(rounds, patience):
+    """A silo that is late for no longer than patience lasts changes neither what is best nor when to stop."""
+    there = [number for number, (raters, _) in enumerate(rounds) if raters == "ab"]
+    gaps = [after - before for before, after in itertools.pairwise(there)]
+    assume(there and there[0] == 0 and max(gaps, default=1) <= patience and len(rounds) - there[-1] <= patience)
+    stopping, alone = EarlyStopping(patience, {}), EarlyStopping(patience, {})
+    for number, (raters, rating) in enumerate(rounds):
+        row = Row("stage1", number, train_accuracy=0.5, train_loss=1.0, holdout_accuracy=rating, rated_by=tuple(raters))
+        stopping.judge(Checkpoint(number, {"after": number}), row)
+        if raters == "ab":
+            alone.judge(Checkpoint(number, {"after": number}), row)
+        assert stopping.best == alone.best
+        assert stopping.due == alone.due
+
+
+def test_silos_that_are_drawn_anew_are_not_compared():
+    with pytest.raises(FedtctError, match="with per_round other silos rate each of them"):
+        PATIENT.fit(LocalFederation(with_too_few([20, 20], 0.2), per_round=1))
+
+
+def test_when_a_silo_stays_away_the_others_are_compared():
+    stopping = EarlyStopping(2, {})
+    for number, (raters, rating) in enumerate(
+        [("ab", 0.9), ("a", 0.3), ("a", 0.5), ("a", 0.4), ("a", 0.2), ("a", 0.3)]
+    ):
+        row = Row("stage1", number, train_accuracy=0.5, train_loss=1.0, holdout_accuracy=rating, rated_by=tuple(raters))
+        stopping.judge(Checkpoint(number, {}), row)
+        assert stopping.best["round"] == (0 if number < 3 else 3)
+        assert stopping.due == (number == 5)
 
 
 def test_without_patience_nothing_is_kept_and_nothing_stops():
     stopping = EarlyStopping(None, {})
     stopping.judge(Checkpoint(0, {}), Row("stage1", 0, train_accuracy=0.5, train_loss=1.0, holdout_accuracy=0.5))
     assert not stopping.best
-    assert not stopping.due(100)
+    assert not stopping.due
 
 
 class Interrupted(Journal):

@@ -95,6 +95,7 @@ class Federation(ABC):
     """The silos one can ask."""
 
     begins_anew: ClassVar[bool] = False  # with SCAFFOLD's corrections, when a silo misses a round: it may not come back
+    per_round: int | None = None  # so many silos, drawn anew for each round, train in it; all of them if none
     on_reply: Callable[[str, int, int], None] | None = None  # question, replies so far, silos
 
     @abstractmethod

@@ -136,8 +136,8 @@ def _fallen(runs: Sequence[RunFolder]) -> str:
 def _fall(run: RunFolder) -> float:
     """From the last stage's best rounds to its last ones, on held-out samples; zero if it may be noise."""
     last = final_row(run.history, run.config)
-    rated = [row.rating("holdout") for row in run.history if row.stage == last.stage]
-    ratings = [rating for rating in rated if rating is not None]
+    rated = [row for row in run.history if row.stage == last.stage and row.rated_by == last.rated_by]
+    ratings = [rating for row in rated if (rating := row.rating("holdout")) is not None]
     if run.config.patience or _diverged(run) or len(ratings) < 2 * JUDGED_ROUNDS:
         return 0.0
     means = [fmean(ratings[start : start + JUDGED_ROUNDS]) for start in range(len(ratings) - JUDGED_ROUNDS + 1)]

@@ -10,6 +10,7 @@ from fedtct.data import DATASETS, parse_split
 from fedtct.data.image_files import check_image_size
 from fedtct.data.samples import TASKS
 from fedtct.data.sources import Reading, silo_paths, unread
+from fedtct.early_stopping import OTHER_RATERS
 from fedtct.errors import FedtctError, check_not_negative, check_one_of, check_whole
 from fedtct.importing import import_function, is_function_name
 from fedtct.models import Model
@@ -131,6 +132,8 @@ class RunConfig(Settings):
         self._check_rounds()
         if self.needs_holdout and not self.holdout:
             raise FedtctError("patience and ridge='holdout' judge by held-out samples: set holdout, to 0.1 say")
+        if self.patience and self.per_round:
+            raise FedtctError(OTHER_RATERS)
         if not self.own_methods:  # a run that is over can be looked at where these are not there
             estimator(self, "linear")
 

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from fedtct.history import Rated, Row
+from fedtct.early_stopping import EarlyStopping
+from fedtct.history import Checkpoint, Rated, Row
 from fedtct.privacy import spent_epsilon
 from fedtct.runs.config import RunConfig
 from fedtct.runs.finding_types import CLASSES, SILOS, SPLIT
@@ -176,9 +177,11 @@ def final_row(rows: Sequence[Row], config: RunConfig) -> Row:
     last = rows[-1]
     if not config.patience:
         return last
-    kept = [row for row in rows if row.stage == last.stage and not row.diverged]  # none that diverged ever is
-    rated = [row for row in kept if row.rating("holdout") is not None]
-    return max(rated, key=lambda row: row.rating("holdout") or 0.0, default=last)
+    stopping = EarlyStopping(config.patience, {})
+    rated = [row for row in rows if row.stage == last.stage and row.rating("holdout") is not None]
+    for row in rated:
+        stopping.judge(Checkpoint(row.round, {}), row)
+    return next((row for row in rated if row.round == stopping.best.get("round")), last)
 
 
 def judged_rows(rows: Sequence[Row], config: RunConfig) -> list[Row]:

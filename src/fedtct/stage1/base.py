@@ -12,6 +12,7 @@ from fedtct.calibration import calibrate
 from fedtct.classifier import Fit, NetworkClassifier
 from fedtct.data.augment import check_augmentation
 from fedtct.data.pretext import check_pretext
+from fedtct.early_stopping import OTHER_RATERS
 from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole, listing, make_plain
 from fedtct.federation import Cost, Federation, Replies
 from fedtct.history import Journal, State
@@ -196,6 +197,8 @@ class Stage1(ABC):
 
     def _check_training(self, session: Session) -> None:
         """Refuse what would only show once silos train."""
+        if self.patience is not None and session.federation.per_round is not None:
+            raise FedtctError(OTHER_RATERS)
         if self.noise and len(session.network.buffers):
             raise FedtctError(
                 "with noise a model must have no floating-point buffers, such as BatchNorm's running statistics, which "
