@@ -1,6 +1,6 @@
 """Silos whose labels are alike but whose images look different: does TCT still help, and if it falls behind, why?
 
-    python -m studies.views
+    python -m studies.views --limit 3000 --rounds 15 15 --p 20000  # as in results/views.json; hours without --limit
     python -m studies.views --only-seed 1 --file views-1.json  # a seed a process, side by side
     python -m studies.views --join views-0.json views-1.json views-2.json
     python -m studies.views --show  # what the file tells, without running anything
@@ -9,8 +9,9 @@ Fashion-MNIST, dealt at random to eight silos. Each sees its images through one 
 quarter turn, two or three, mirrored in half of the silos. Test images are dealt to the same views in equal parts.
 
 The learning rate is the one with which FedAvg is best on held-out samples of seed 0, after a third of stage 1's rounds;
-all methods take it. TCT's rows of a seed share one stage 1, which is the row "FedAvg, stage 1 alone"; but for the last,
-whose features come from FedAvg after all rounds. Test images choose nothing.
+all methods take it, and the next lower one if they diverge with it. TCT's rows of a seed share one stage 1, which is
+the row "FedAvg, stage 1 alone"; but for the last, whose features come from FedAvg after all rounds. Test images choose
+nothing.
 """
 
 import argparse
@@ -142,6 +143,7 @@ class Ending:
     history: fedtct.History
     seconds: float
     patient: bool = False
+    lr: float | None = None  # if it may be another than the study's
 
     def ratings(self) -> dict[str, float | None]:
         """Of the model that was kept: with patience that of the best round on held-out samples, else the last."""
@@ -156,6 +158,7 @@ class Ending:
         rated = [row for row in self.history if row.train_accuracy is not None]
         rows = [(row.stage, row.round, row.train_accuracy, row.holdout_accuracy, row.test_accuracy) for row in rated]
         return {
+            **({} if self.lr is None else {"lr": self.lr}),
             **{name: None if value is None else round(value, 5) for name, value in measured.items()},
             "views": [round(value, 5) for value in by_view],
             "curve": [[v if v is None or isinstance(v, str | int) else round(v, 5) for v in row] for row in rows],
@@ -224,9 +227,13 @@ class Methods:
 
     def fit(self, method: type[fedtct.Stage1], rounds: int, epochs: int) -> Ending:
         """A method that needs no stage 2."""
-        start = time.perf_counter()
-        fit = method(**self.settings(rounds, epochs)).fit(self.federation(), self.everybodys_test())
-        return Ending(fit.model, fit.history, time.perf_counter() - start)
+        for lr in RATES[RATES.index(self.lr) :]:
+            start = time.perf_counter()
+            settings = self.settings(rounds, epochs) | {"lr": lr}
+            fit = method(**settings).fit(self.federation(), self.everybodys_test())
+            if not fit.history[-1].diverged:
+                break
+        return Ending(fit.model, fit.history, time.perf_counter() - start, lr=lr)
 
     def fedavg(self, rounds: int) -> Ending:
         """The network alone."""
