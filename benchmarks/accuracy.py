@@ -38,10 +38,16 @@ def accuracy_rows() -> list[Row]:
 
     def ours(seed: int, precision: str) -> float:
         federation = LocalFederation([Silo(x, y)], "cpu", precision=precision)
-        options = {"batch_size": BATCH, "lr": LR, "weight_decay": WEIGHT_DECAY, "seed": seed}
-        return (
-            FedAvg("simple-cnn", rounds=1, local_epochs=EPOCHS, **options).fit(federation).model.score(test_x, test_y)
+        method = FedAvg(
+            "simple-cnn",
+            rounds=1,
+            local_epochs=EPOCHS,
+            batch_size=BATCH,
+            lr=LR,
+            weight_decay=WEIGHT_DECAY,
+            seed=seed,
         )
+        return method.fit(federation).model.score(test_x, test_y)
 
     bare = [100 * plain(seed) for seed in SEEDS]
     rows = []

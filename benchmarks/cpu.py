@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -220,9 +221,9 @@ def main() -> None:
     with console.status("the machine itself") as status:
         machine = Machine.measure()
         parts = [("start-up", startup_rows), ("accuracy", accuracy_rows)]
-        parts += [(f"stage 1: {model}", lambda model=model: stage1_rows(model, machine)) for model in MODELS]
+        parts += [(f"stage 1: {model}", partial(stage1_rows, model, machine)) for model in MODELS]
         models = ("simple-cnn", "resnet18-bn")
-        parts += [(f"features: {model}", lambda model=model: feature_rows(model, machine)) for model in models]
+        parts += [(f"features: {model}", partial(feature_rows, model, machine)) for model in models]
         parts += [("stage 2", lambda: [stage2_row(machine)]), ("the grid", lambda: [grid_row(machine)])]
         parts += [("getting ready", lambda: [ready_row(machine)])]
         start = time.perf_counter()

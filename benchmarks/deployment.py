@@ -83,6 +83,7 @@ class Bench:
             f"silo-{number}": str(write_npz(folder / f"{number}.npz", silo.x, silo.y))
             for number, silo in enumerate(self.job.silos)
         }
+        assert self.job.data.test is not None
         self.test = write_npz(folder / "test.npz", *self.job.data.test)
         self.runs = 0
 

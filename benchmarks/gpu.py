@@ -16,6 +16,7 @@ from benchmarks.rows import Record, Row, commit, show
 from benchmarks.work import BATCH, CLASSES, images
 from fedtct.classifier import TangentClassifier
 from fedtct.federation import LocalFederation
+from fedtct.hardware.precision import full_precision
 from fedtct.history import Journal
 from fedtct.least_squares import local_regression
 from fedtct.silo import Silo
@@ -24,7 +25,6 @@ from fedtct.stage2 import ScaffoldRegression
 from fedtct.stage2.convexify import convexify
 from fedtct.stage2.grid import solve_grid
 from fedtct.tangent import LinearModel, Normaliser, TangentFeatures, TangentMap, tangent_features
-from fedtct.tangent.gradients import full_precision
 from fedtct.training import LocalJob, local_update
 from fedtct.training.graphs import GraphTrainer
 
@@ -140,7 +140,7 @@ def features(gpu: Gpu, model: str, samples: int = 4096) -> list[Row]:
     ours = samples / seconds(lambda: [len(raw) for raw in tangents.batches(x)])
     peak = torch.cuda.max_memory_allocated()
     with full_precision():
-        one_pass = samples / seconds(lambda: [_pass(module, xs) for xs in prepared.split(512)], 1)
+        one_pass = samples / seconds(lambda: _passes(module, prepared), 1)
         loop = LOOPED / seconds(lambda: _loop(module, prepared[:LOOPED], tangents.coordinates), 1)
     row = Row(
         part="tangent features",
@@ -175,6 +175,11 @@ def features(gpu: Gpu, model: str, samples: int = 4096) -> list[Row]:
 def _pass(module: nn.Module, x: Tensor) -> None:
     module.zero_grad()
     module(x)[:, 0].sum().backward()
+
+
+def _passes(module: nn.Module, x: Tensor) -> None:
+    for xs in x.split(512):
+        _pass(module, xs)
 
 
 def _loop(module: nn.Module, x: Tensor, coordinates: Tensor) -> None:

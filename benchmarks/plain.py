@@ -34,7 +34,8 @@ def scaled(pixels: Tensor, mean: float = 0.5, std: float = 0.25) -> Tensor:
 def training_flops(model: str, device: str = "cpu") -> float:
     """Multiplications and additions of a forward and a backward pass, an image."""
     module, (x, y) = plain_module(model).to(device), images(model, BATCH)
-    with FlopCounterMode(display=False) as counter:
+    counter = FlopCounterMode(display=False)
+    with counter:
         F.cross_entropy(module(scaled(x.to(device))), y.to(device)).backward()
     return counter.get_total_flops() / BATCH
 

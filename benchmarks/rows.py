@@ -80,7 +80,7 @@ class Record:
     @classmethod
     def here(cls, command: str, rows: list[Row], **more: Any) -> "Record":
         """A record of this machine and this checkout; ``more`` adds to that or corrects it."""
-        known = {"hardware": processor(), "seed": SEED, "threads": torch.get_num_threads(), "commit": commit()}
+        known = dict[str, Any](hardware=processor(), seed=SEED, threads=torch.get_num_threads(), commit=commit())
         return cls(command=command, rows=rows, **known | more)
 
     def write(self, path: Path) -> None:

@@ -16,6 +16,7 @@ fedtct does it. The rule that fedtct has was chosen by these ratings.
 import itertools
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import fmean, geometric_mean
 from typing import Any
 
@@ -158,7 +159,7 @@ def by_cost(task: Task, rounds: int, seed: int) -> dict[str, Any]:
     model = fitted([fedtct.Silo(*silo) for silo in silos], rounds, seed)
     path, (found, y) = KEPT["path"], scores(model, test)
     errors = [float(model.spec.task.squared_score(told, y).mean_loss) for told in found]
-    taken = {cost: first_minimum(lambda s, cost=cost: path.generalised_cross_validation(s, cost)) for cost in COSTS}
+    taken = {cost: first_minimum(partial(path.generalised_cross_validation, cost=cost)) for cost in COSTS}
     return {"test_error": errors, "taken": list(taken.values())}
 
 
@@ -172,7 +173,7 @@ def by_rule(task: Task, rounds: int, seed: int, share: float) -> dict[str, Any]:
     held, truth = scores(model, (join([silo.held_x for silo in silos]), join([silo.held_y for silo in silos])))
     losses = [learnt.losses(told, truth, TEMPERATURES)[0] for told in held]
     ratings = [learnt.squared_score(told, truth) for told in held]
-    merits = {
+    merits: dict[str, list[Any]] = {
         "accuracy": [(-rating.correct, rating.mean_loss) for rating in ratings],
         "squared error": [rating.mean_loss for rating in ratings],
         "log-loss": [float(loss.min()) for loss in losses],

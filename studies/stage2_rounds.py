@@ -61,8 +61,10 @@ def curves(data: Dataset, split: str, seed: int) -> dict[str, dict[str, list[flo
         own = replace(session, journal=fedtct.Journal())
         method.solve(own, problem)
         rows = own.journal.history
-        measured = {"test_accuracy": [row.test_accuracy for row in rows], "loss": [row.train_loss for row in rows]}
-        found[name] = {key: [round(value, 5) for value in values] for key, values in measured.items()}
+        found[name] = {
+            "test_accuracy": [round(row.test_accuracy, 5) for row in rows if row.test_accuracy is not None],
+            "loss": [round(row.train_loss, 5) for row in rows if row.train_loss is not None],
+        }
     return found
 
 

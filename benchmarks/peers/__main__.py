@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 
 from benchmarks.machine import processor
-from benchmarks.rows import RESULTS, Record, Row, show
+from benchmarks.rows import RESULTS, ROOT, Record, Row, show
 from fedtct.data import load_dataset
 from fedtct.models import build_module
 from fedtct.seeds import derive
@@ -74,11 +74,11 @@ def _enlarged(x: torch.Tensor) -> torch.Tensor:
 
 def run(python: Path, script: str, folder: Path) -> Run:
     """Run a script to its end; what it took, all its processes together."""
-    command = [str(python), str(HERE / f"{script}.py")]
+    command = [str(python), "-m", f"benchmarks.peers.{script}"]
     settings = os.environ | {"TASK": str(folder), "FLWR_TELEMETRY_ENABLED": "0"}
     start = time.perf_counter()
     with (folder / f"{script}.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, env=settings)
+        process = subprocess.Popen(command, stdout=log, stderr=log, env=settings, cwd=ROOT)
         watch = _MemoryWatch(process.pid)
         code = process.wait()
     seconds = time.perf_counter() - start
@@ -143,7 +143,6 @@ def main() -> None:
     versions = {"bare": "a bare PyTorch loop", "with_pfl": PEERS["pfl"], "with_flwr": PEERS["flwr"]}
     for script, said in versions.items():
         theirs = min(runs[script], key=lambda r: r.seconds)
-        shared = {"part": "side by side", "plain_is": said, "peak_bytes": mine.peak_bytes}
         distance = float(
             np.linalg.norm(weights[script] - weights["with_fedtct"]) / np.linalg.norm(weights["with_fedtct"])
         )
@@ -155,21 +154,25 @@ def main() -> None:
         note = f"accuracy {100 * mine.accuracy:.2f} % and {100 * theirs.accuracy:.2f} %, weights {distance:.1e} apart"
         rows += [
             Row(
-                **shared,
+                part="side by side",
                 what=f"wall time against {said}",
                 unit="s",
                 ours=mine.seconds,
                 plain=theirs.seconds,
+                plain_is=said,
+                peak_bytes=mine.peak_bytes,
                 ratio_target=1.0,
                 note=note,
                 detail=detail,
             ),
             Row(
-                **shared,
+                part="side by side",
                 what=f"memory against {said}",
                 unit="MiB",
                 ours=mine.peak_bytes / 2**20,
                 plain=theirs.peak_bytes / 2**20,
+                plain_is=said,
+                peak_bytes=mine.peak_bytes,
                 ratio_target=1.0,
                 note="the process and all its descendants",
             ),

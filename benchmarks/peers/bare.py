@@ -1,13 +1,15 @@
 """FedAvg as a bare loop."""
 
 import copy
+from collections.abc import Sequence
 
 import torch
-from task import finish, load, network, train
+
+from benchmarks.peers.task import finish, load, network, train
 
 
 @torch.no_grad()
-def average(target: torch.nn.Module, sources: list[torch.nn.Module]) -> None:
+def average(target: torch.nn.Module, sources: Sequence[torch.nn.Module]) -> None:
     """The mean of the silos' weights; they have equally many samples."""
     for parameter, *others in zip(target.parameters(), *(s.parameters() for s in sources), strict=True):
         parameter.copy_(torch.stack([other.detach() for other in others]).mean(0))

@@ -1,9 +1,9 @@
 """FedAvg in fedtct. Batches come in the order of the file because both come from the same seed."""
 
-from task import BATCH, LR, finish, load, network
 from torch.nn.utils import vector_to_parameters
 
 import fedtct
+from benchmarks.peers.task import BATCH, LR, finish, load, network
 
 task = load()
 silos = [fedtct.Silo(x, y) for x, y in zip(task.x, task.y, strict=True)]

@@ -7,7 +7,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
-from task import finish, load, network, train
+
+from benchmarks.peers.task import finish, load, network, train
 
 client, server = ClientApp(), ServerApp()
 
@@ -16,9 +17,11 @@ client, server = ClientApp(), ServerApp()
 def answer(message: Message, context: Context) -> Message:
     """A silo's part of a round."""
     module = network()
-    module.load_state_dict(message.content["arrays"].to_torch_state_dict())
+    module.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
     silo = int(context.node_config["partition-id"])
-    train(module, silo, int(message.content["config"]["server-round"]) - 1)
+    number = message.content.config_records["config"]["server-round"]
+    assert isinstance(number, int)
+    train(module, silo, number - 1)
     metrics = MetricRecord({"num-examples": len(load().y[silo])})
     return Message(RecordDict({"arrays": ArrayRecord(module.state_dict()), "metrics": metrics}), reply_to=message)
 
@@ -34,5 +37,12 @@ def main(grid: Grid, context: Context) -> None:
 
 
 if __name__ == "__main__":
-    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": os.cpu_count()}}
-    run_simulation(server, client, num_supernodes=load().order.shape[1], backend_config=resources)
+    run_simulation(
+        server,
+        client,
+        num_supernodes=load().order.shape[1],
+        backend_config={
+            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+            "init_args": {"num_cpus": os.cpu_count() or 1},
+        },
+    )

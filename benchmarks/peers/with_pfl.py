@@ -14,8 +14,9 @@ from pfl.data.federated_dataset import FederatedDataset
 from pfl.hyperparam import NNTrainHyperParams
 from pfl.metrics import Weighted
 from pfl.model.pytorch import PyTorchModel
-from task import BATCH, LR, batches, finish, load, network
 from torch import Tensor, nn
+
+from benchmarks.peers.task import BATCH, LR, batches, finish, load, network
 
 
 class Model(nn.Module):
@@ -35,7 +36,7 @@ class Model(nn.Module):
         return {"accuracy": Weighted(int((self.network(x).argmax(1) == y).sum()), len(y))}
 
 
-class Ordered(Dataset):
+class Ordered(Dataset):  # type: ignore[misc]  # pfl has no types
     """A silo in one round, whose batches come in the task's order."""
 
     def __init__(self, silo: int, number: int) -> None:

@@ -15,6 +15,7 @@ from fedtct.report.page.write import REPORT
 from fedtct.runs.folder import CONFIG, RunFolder
 from fedtct.runs.toml import as_toml
 from fedtct.runs.watcher import Watcher
+from fedtct.tasks import Answers
 
 RUN_FOLDER = "run"
 SETTINGS = """dataset = "digits"
@@ -76,8 +77,8 @@ def run_demo(folder: Path, say: Callable[[str], None], watcher: Watcher) -> Path
     return run
 
 
-def write_npz(path: Path, x: Tensor, y: Tensor) -> Path:
+def write_npz(path: Path, x: Tensor, y: Answers) -> Path:
     """Samples and labels as a silo keeps them."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(path, x=x.numpy(), y=y.numpy())
+    np.savez(path, x=x.numpy(), y=np.asarray(y))
     return path
