@@ -17,7 +17,7 @@ from fedtct.deploy.server_app import ServerConfig, read_run, serve
 from fedtct.federation import post
 from fedtct.federation.wire import FORGET
 from fedtct.report.page import silos
-from fedtct.report.page.tasks import arrange
+from fedtct.report.page.problems import arrange
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.saved import Saved, write_card
@@ -357,9 +357,9 @@ def test_the_report_calls_silos_by_their_names(stage2, tmp_path):
     fit = serve(grid, config, ServerConfig(out=str(run), min_silos=3, round_timeout=1.0, num_classes=10))
     stayed = ("clinic-0", "clinic-2", "clinic-3")
     assert fit.history[-1].rated_by == stayed
-    (task,) = arrange([RunFolder.read(run)])
-    assert task.title == "silos' own data, 4 silos, 3 of them to the end"
-    (chart, _) = silos.section(task).blocks
+    (problem,) = arrange([RunFolder.read(run)])
+    assert problem.title == "silos' own data, 4 silos, 3 of them to the end"
+    (chart, _) = silos.section(problem).blocks
     assert chart.layout["yaxis"]["ticktext"] == chart.data[0]["customdata"] == list(stayed)
     assert tuple(chart.data[0]["x"]) == fit.history[-1].silo_accuracies
     page = (run / "report.html").read_text()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedtct.report.page import classes, results
-from fedtct.report.page.tasks import arrange
+from fedtct.report.page.problems import arrange
 from fedtct.runs.choose import candidates, choose
 from fedtct.runs.compare import Line, carry_out, comparison, table
 from fedtct.runs.config import RunConfig
@@ -38,8 +38,8 @@ def copy_of(choice: Path, run_with: Callable[..., RunFolder], name: str, best: s
 
 
 def headline(*paths: Path) -> str:
-    (task,) = arrange(read_runs(*paths))
-    return results.section(task).intro
+    (problem,) = arrange(read_runs(*paths))
+    return results.section(problem).intro
 
 
 def test_the_page_says_which_candidate_was_chosen_and_by_what(choice: Path) -> None:
@@ -80,9 +80,9 @@ def test_of_equals_the_loss_decides_and_the_page_says_so(choice: Path) -> None:
 def test_beside_other_runs_only_what_was_chosen_is_shown(choice: Path, run_with: Callable[..., RunFolder]) -> None:
     """Whatever losing candidates reach on test data."""
     other = run_with(choice / "lr-0.3", "other", method="fedprox")
-    (task,) = arrange(read_runs(choice, other.path))
-    assert [method.label for method in task.methods] == ["FedAvg", "FedProx"]
-    shown = results.section(task)
+    (problem,) = arrange(read_runs(choice, other.path))
+    assert [method.label for method in problem.methods] == ["FedAvg", "FedProx"]
+    shown = results.section(problem)
     assert "chosen" not in shown.intro
     assert "though they differ in lr" in shown.intro
     table, *notes = shown.blocks
@@ -97,11 +97,11 @@ def test_beside_other_runs_only_what_was_chosen_is_shown(choice: Path, run_with:
 def test_what_was_chosen_for_each_seed_is_one_method(choice: Path, run_with: Callable[..., RunFolder]) -> None:
     """Whichever candidate it was, as long as it was chosen from the same ones; order is no difference."""
     second = copy_of(choice, run_with, "second", best="lr-1e-09", seed=1)
-    (task,) = arrange(read_runs(choice, second))
-    (method,) = task.methods
+    (problem,) = arrange(read_runs(choice, second))
+    (method,) = problem.methods
     assert method.label == "FedAvg"
     assert [run.path for run in method.runs] == [choice / "lr-0.3", second / "lr-1e-09"]
-    shown = results.section(task)
+    shown = results.section(problem)
     assert shown.blocks[0].rows[0].cells[:3] == ["FedAvg", "2", "0.3, 1e-09"]
     assert shown.blocks[0].rows[0].cells[3].count("±") == 1
     assert "federated methods" not in shown.intro
@@ -113,28 +113,28 @@ def test_what_was_chosen_for_each_seed_is_one_method(choice: Path, run_with: Cal
 def test_a_choice_that_is_not_made_yet_does_not_compete(choice: Path, run_with: Callable[..., RunFolder]) -> None:
     second = copy_of(choice, run_with, "second", best="lr-0.3", seed=1)
     (second / "choice.json").unlink()
-    (task,) = arrange(read_runs(choice, second))
-    assert [run.path for method in task.methods for run in method.runs] == [choice / "lr-0.3"]
-    (task,) = arrange(read_runs(second))
-    assert [method.label for method in task.methods] == ["FedAvg (lr 1e-09)", "FedAvg (lr 0.3)"]
+    (problem,) = arrange(read_runs(choice, second))
+    assert [run.path for method in problem.methods for run in method.runs] == [choice / "lr-0.3"]
+    (problem,) = arrange(read_runs(second))
+    assert [method.label for method in problem.methods] == ["FedAvg (lr 1e-09)", "FedAvg (lr 0.3)"]
 
 
 def test_of_a_tuned_comparison_the_page_shows_what_its_table_does(tmp_path: Path) -> None:
     settings = {"limit": 150, "silos": 3, "rounds": 2, "local_epochs": 1, "holdout": 0.3, "lr": "1e-9,0.3"}
     runs = carry_out(comparison(["fedavg", "scaffold"], ["iid"], [0, 1], settings), tmp_path / "c")
     for given in (list(runs.values()), read_runs(tmp_path / "c"), read_runs(*(tmp_path / "c").glob("*-iid-*"))):
-        (task,) = arrange(given)
-        lines = {method.label: Line.of(method.counted) for method in task.methods}
+        (problem,) = arrange(given)
+        lines = {method.label: Line.of(method.counted) for method in problem.methods}
         assert [lines[label] for label in ("FedAvg", "SCAFFOLD")] == table(runs)
 
 
 def test_the_page_says_that_samples_are_counted_over_seeds(compared: Path) -> None:
     told = "On the test set. The first chart shows means over seeds, the second the samples of all seeds together."
-    (task,) = arrange(read_runs(compared))
-    shown = classes.section(task)
+    (problem,) = arrange(read_runs(compared))
+    shown = classes.section(problem)
     assert shown is not None
     assert shown.intro == told
-    (task,) = arrange(read_runs(compared / "fedavg-classes4-seed0", compared / "tct-classes4-seed0"))
-    shown = classes.section(task)
+    (problem,) = arrange(read_runs(compared / "fedavg-classes4-seed0", compared / "tct-classes4-seed0"))
+    shown = classes.section(problem)
     assert shown is not None
     assert shown.intro == "On the test set."

@@ -12,7 +12,7 @@ import pytest
 
 from fedtct.report.page import dealing, progress, results, silos
 from fedtct.report.page.blocks import ACCURACY, R2, Chart, Note, Table
-from fedtct.report.page.tasks import arrange
+from fedtct.report.page.problems import arrange
 from fedtct.runs.caveats import hold_nothing_out
 from fedtct.runs.compare import comparison
 from fedtct.runs.findings import find_all
@@ -45,18 +45,18 @@ def test_who_left_is_told_in_the_same_words_on_the_page_and_on_the_card(compared
     assert silos_told(run) == "3 silos"
     run = without(run, run.history[-1].rated_by[0])
     told = "silos' own data, 3 silos, 2 of them to the end"
-    (task,) = arrange([run])
-    assert task.title == f"{told}, target rul"
-    assert results.section(task).title == task.title
+    (problem,) = arrange([run])
+    assert problem.title == f"{told}, target rul"
+    assert results.section(problem).title == problem.title
     assert f"- **Data:** {told}\n" in write_card(Saved.load(run.path, device="cpu"), "model")
 
 
 def test_runs_that_differ_in_who_stayed_are_one_task(compared: Path, run_with: RunWith) -> None:
     run = run_with(compared / FEDAVG, "fedavg")
     run = without(run, run.history[-1].rated_by[0])
-    (task,) = arrange([run, RunFolder.read(compared / TCT)])
-    assert task.title == "digits, classes:4, 3 silos"
-    notes = " ".join(block.text for block in results.section(task).blocks if isinstance(block, Note))
+    (problem,) = arrange([run, RunFolder.read(compared / TCT)])
+    assert problem.title == "digits, classes:4, 3 silos"
+    notes = " ".join(block.text for block in results.section(problem).blocks if isinstance(block, Note))
     assert "fedavg had 3 silos, 2 of them to the end." in notes
     assert f"{TCT} had" not in notes
     shutil.rmtree(run.path / "model")  # and it is not over
@@ -71,8 +71,8 @@ def test_silos_elsewhere_have_the_sizes_that_they_agreed_on(compared: Path, run_
     names = list(agreed["silos"])
     agreed["silos"] = {names[0]: 1920, names[1]: 720}  # the third came later
     file.write_text(json.dumps(agreed))
-    (task,) = arrange([run])
-    shown = dealing.section(task)
+    (problem,) = arrange([run])
+    shown = dealing.section(problem)
     table, note = shown.blocks
     assert isinstance(table, Table)
     assert isinstance(note, Note)
@@ -80,7 +80,7 @@ def test_silos_elsewhere_have_the_sizes_that_they_agreed_on(compared: Path, run_
     assert told == [[names[0], "1,920"], [names[1], "720"], [names[2], "came later: not known"]]
     assert "of each class these are is not known" in note.text
     file.unlink()
-    (block,) = dealing.section(task).blocks
+    (block,) = dealing.section(problem).blocks
     assert isinstance(block, Note)
     assert block.text.startswith("Not known: ")
 
@@ -89,8 +89,8 @@ def test_seeds_deal_anew_and_have_sizes_of_their_own(compared: Path, run_with: R
     runs = [run_with(compared / f"fedavg-classes4-seed{seed}", f"seed{seed}") for seed in (0, 1)]
     for run in runs:
         shutil.rmtree(run.path / "findings")
-    (task,) = arrange(runs)
-    table = dealing.section(task).blocks[0]
+    (problem,) = arrange(runs)
+    table = dealing.section(problem).blocks[0]
     assert isinstance(table, Table)
     sizes = [(run.agreement() or {})["silos"] for run in runs]
     assert sizes[0] != sizes[1]
@@ -104,8 +104,8 @@ def test_silos_that_gain_lose_and_stay_are_all_silos(compared: Path, run_with: R
     (run.path / "findings" / "silos.json").write_text(json.dumps({"own": own, "everybody": 0.6, "held_out": True}))
     alone = {"settings": {"epochs": 1}, "own": [0.4, 0.6, 0.8], "everybody": [0.5, 0.5, 0.5]}
     (run.path / "findings" / "alone.json").write_text(json.dumps(alone))
-    (task,) = arrange([run])
-    table = silos.section(task).blocks[0]
+    (problem,) = arrange([run])
+    table = silos.section(problem).blocks[0]
     assert isinstance(table, Table)
     assert list(table.columns[1:4]) == ["silos that gain", "that lose", "that stay as they were"]
     assert list(table.rows[0].cells[1:4]) == ["1 of 3", "1", "1"]
@@ -130,8 +130,8 @@ def test_the_untrained_model_does_not_make_one_line_of_all_others(compared: Path
     for first, later, alone in ((0.3, 0.98, True), (0.3, 0.9, False), (0.97, 0.98, False)):
         rows = [replace(row, test_accuracy=later if row.round else first) for row in run.history]
         (run.path / "metrics.jsonl").write_text("".join(map(to_line, rows)))
-        (task,) = arrange([RunFolder.read(run.path)])
-        shown = progress.section(task)
+        (problem,) = arrange([RunFolder.read(run.path)])
+        shown = progress.section(problem)
         chart, *_, loss = [block for block in shown.blocks if isinstance(block, Chart)]
         assert chart.data[0]["x"] == [row.round for row in rows if row.round or not alone]
         assert loss.data[0]["x"][0] == 0
@@ -154,9 +154,9 @@ def regressions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_regression_has_its_error_in_the_targets_units(regressions: Path) -> None:
     runs = [RunFolder.read(regressions / f"fedavg-own-seed{seed}") for seed in (0, 1)]
-    (task,) = arrange([*runs, RunFolder.read(regressions / "tct-own-seed0")])
-    assert task.title == "silos, 2 silos, target cost"
-    table, note, *_ = results.section(task).blocks
+    (problem,) = arrange([*runs, RunFolder.read(regressions / "tct-own-seed0")])
+    assert problem.title == "silos, 2 silos, target cost"
+    table, note, *_ = results.section(problem).blocks
     assert isinstance(table, Table)
     assert isinstance(note, Note)
     assert "RMSE is the root of the mean squared error, in the units of cost." in note.text
@@ -203,5 +203,5 @@ def test_silos_elsewhere_that_hold_nothing_out_are_named(compared: Path, run_wit
         agreed = (run.agreement() or {}) | {"held": dict(zip(names, held, strict=True))}
         (run.path / "agreement.json").write_text(json.dumps(agreed))
         assert hold_nothing_out(run) == told
-        (task,) = arrange([run])
-        assert task.caveats.startswith(f"{names[1]} holds nothing out: ") == bool(told)
+        (problem,) = arrange([run])
+        assert problem.caveats.startswith(f"{names[1]} holds nothing out: ") == bool(told)

@@ -14,8 +14,8 @@ import pytest
 from fedtct.cli import main
 from fedtct.report.page import progress, silos, stage2, traffic, write_report
 from fedtct.report.page.blocks import ACCURACY, FIELDS, R2, Chart, logarithmic, number
+from fedtct.report.page.problems import arrange
 from fedtct.report.page.reproduce import command
-from fedtct.report.page.tasks import arrange
 from fedtct.report.page.write import render, to_json
 from fedtct.runs.compare import comparison, table
 from fedtct.runs.config import RunConfig
@@ -54,8 +54,8 @@ def test_the_page_has_everything_in_one_file(compared: Path) -> None:
 
 def test_what_each_silo_sent_and_received_is_what_was_counted(compared: Path) -> None:
     (run,) = [run for run in read_runs(compared) if run.config.method == "tct" and run.config.seed == 0]
-    (task,) = arrange([run])
-    shown = traffic.section(task)
+    (problem,) = arrange([run])
+    shown = traffic.section(problem)
     assert shown is not None
     received, sent, table = shown.blocks
     for chart, field in ((received, "silo_bytes_down"), (sent, "silo_bytes_up")):
@@ -74,33 +74,33 @@ def test_what_each_silo_sent_and_received_is_what_was_counted(compared: Path) ->
 def test_no_silo_alone_says_how_far_gradient_descent_may_step(compared: Path, run_with: RunWith) -> None:
     run = compared / "tct-classes4-seed0"
     for solver, wall in (("scaffold", True), ("gradient-descent", False), ("conjugate-gradient", False)):
-        (task,) = arrange([run_with(run, solver, stage2=solver)])
-        shown = stage2.section(task)
+        (problem,) = arrange([run_with(run, solver, stage2=solver)])
+        shown = stage2.section(problem)
         assert shown is not None
         titles = {block.title: block for block in shown.blocks if isinstance(block, Chart)}
         assert ("How far steps are from diverging" in titles) == wall == ("would diverge." in shown.intro)
         drawn = titles["Spectrum of each silo’s Gram matrix"].data
-        assert len(drawn) == task.methods[0].config.silos + wall
+        assert len(drawn) == problem.methods[0].config.silos + wall
 
 
 def test_the_strength_of_ridge_lies_among_the_eigenvalues_that_it_is_added_to(tmp_path: Path) -> None:
     settings = {"limit": 150, "silos": 3, "rounds": (1, 1), "d": 50, "stage2": "ridge"}
     comparison(["tct"], ["classes:4"], [0], settings).execute(tmp_path / "runs", look=find_all)
-    (task,) = arrange(read_runs(tmp_path / "runs"))
-    (_, _, found) = next(iter(task.findings("stage2")))
-    (chart,) = [block for block in stage2.section(task).blocks if isinstance(block, Chart)]  # type: ignore[union-attr]
+    (problem,) = arrange(read_runs(tmp_path / "runs"))
+    (_, _, found) = next(iter(problem.findings("stage2")))
+    (chart,) = [block for block in stage2.section(problem).blocks if isinstance(block, Chart)]  # type: ignore[union-attr]
     _, line = chart.data
     assert line["y"] == [found["ridge"]] * 2
     assert line["text"][0].startswith("ridge ")
 
 
 def test_of_several_methods_the_mean_silo_is_shown(compared: Path) -> None:
-    (task,) = arrange(read_runs(compared))
-    shown = traffic.section(task)
+    (problem,) = arrange(read_runs(compared))
+    shown = traffic.section(problem)
     assert shown is not None
     for chart, field in zip(shown.blocks, ("bytes_down", "bytes_up"), strict=True):
         for line in chart.data:  # type: ignore[union-attr]
-            (method,) = [method for method in task.methods if method.label == line["name"]]
+            (method,) = [method for method in problem.methods if method.label == line["name"]]
             counted = [getattr(row, field) / 1e6 for row in method.runs[0].history if row.bytes_up]
             assert line["y"] == pytest.approx(counted, abs=1e-6)
 
@@ -153,8 +153,8 @@ def test_a_run_that_goes_on_elsewhere_can_be_looked_at(compared: Path, tmp_path:
 
 
 def test_seeds_of_a_method_are_put_together(compared: Path) -> None:
-    (task,) = arrange(read_runs(compared))
-    assert [(method.label, len(method.runs)) for method in task.methods] == [
+    (problem,) = arrange(read_runs(compared))
+    assert [(method.label, len(method.runs)) for method in problem.methods] == [
         ("FedAvg", 2),
         ("TCT", 2),
         ("Centralized", 2),
@@ -164,14 +164,17 @@ def test_seeds_of_a_method_are_put_together(compared: Path) -> None:
 def test_runs_are_told_apart_by_what_differs(compared: Path, run_with: RunWith) -> None:
     tct = compared / "tct-classes4-seed0"
     runs = [run_with(tct, name, p=p) for name, p in (("a", 100), ("b", 200), ("c", 200))]
-    (task,) = arrange(runs)
-    assert [method.label for method in task.methods] == ["TCT (p 100)", "TCT (p 200) [b]", "TCT (p 200) [c]"]
+    (problem,) = arrange(runs)
+    assert [method.label for method in problem.methods] == ["TCT (p 100)", "TCT (p 200) [b]", "TCT (p 200) [c]"]
     first, second = arrange([runs[0], run_with(tct, "d", split="iid", p=100)])
     assert (first.title, second.title) == ("digits, classes:4, 3 silos", "digits, iid, 3 silos")
     assert first.methods[0].label == second.methods[0].label == "TCT"
     own = {"data": "silos", "dataset": "silos", "split": "own", "limit": 0}
     others = [run_with(tct, name, **own, target=target) for name, target in (("e", "dose"), ("f", ""))]
-    assert [task.title for task in arrange(others)] == ["silos, 3 silos, target dose", "silos, 3 silos, target none"]
+    assert [problem.title for problem in arrange(others)] == [
+        "silos, 3 silos, target dose",
+        "silos, 3 silos, target none",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -292,15 +295,15 @@ def test_it_says_which_samples_are_a_silos_own_where_seeds_differ_in_that(tmp_pa
     runs = plan.execute(tmp_path / "runs", look=find_all)
     assert [Summary.of(run).worst_silo_on for run in runs.values()] == ["test", "holdout"]
     assert [line.worst_silo_on for line in table(runs)] == ["test or holdout"]
-    (task,) = arrange(read_runs(tmp_path / "runs"))
+    (problem,) = arrange(read_runs(tmp_path / "runs"))
     whose = f"is {SILO_SAMPLES['test']} or {SILO_SAMPLES['holdout']};"
-    assert whose in silos.section(task).intro
+    assert whose in silos.section(problem).intro
 
 
 def test_what_is_dashed_ringed_or_wide_is_told_where_it_is_drawn(compared: Path, run_with: RunWith) -> None:
     def drawn(*runs: RunFolder) -> tuple[str, list[dict[str, Any]]]:
-        (task,) = arrange(runs)
-        section = progress.section(task)
+        (problem,) = arrange(runs)
+        section = progress.section(problem)
         return section.intro, [trace for chart in section.blocks for trace in chart.data]
 
     begun = run_with(compared / "tct-classes4-seed0", "begun")

@@ -13,7 +13,7 @@ import pytest
 
 from fedtct.report.page import classes, results, silos
 from fedtct.report.page.blocks import ACCURACY, QUIET, Chart, Choice, Note, Table
-from fedtct.report.page.tasks import Task, arrange
+from fedtct.report.page.problems import Problem, arrange
 from fedtct.runs.compare import Line
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.reading import read_runs
@@ -25,15 +25,15 @@ RunWith = Callable[..., RunFolder]
 FEDAVG, TCT, CENTRALIZED = (f"{method}-classes4-seed0" for method in ("fedavg", "tct", "centralized"))
 
 
-def table_of(task: Task) -> tuple[list[str], dict[str, list[str]]]:
+def table_of(problem: Problem) -> tuple[list[str], dict[str, list[str]]]:
     """The columns of the table of answers, and its rows by their method, in order."""
-    table = results.section(task).blocks[0]
+    table = results.section(problem).blocks[0]
     assert isinstance(table, Table)
     return list(table.columns), {row.cells[0]: list(row.cells[1:]) for row in table.rows}
 
 
-def notes_of(task: Task) -> str:
-    return " ".join(block.text for block in results.section(task).blocks if isinstance(block, Note))
+def notes_of(problem: Problem) -> str:
+    return " ".join(block.text for block in results.section(problem).blocks if isinstance(block, Note))
 
 
 def with_own_models(run: RunFolder, shift: float, **settings: object) -> RunFolder:
@@ -65,8 +65,8 @@ def test_the_charts_of_silos_show_the_gains_that_the_table_tells(
 ) -> None:
     other = {"lr": 0.01, "epochs": 3} if shift else {}
     tct = with_own_models(run_with(compared / TCT, "tct"), shift, **other)
-    (task,) = arrange([RunFolder.read(compared / FEDAVG), tct, RunFolder.read(compared / CENTRALIZED)])
-    shown = silos.section(task)
+    (problem,) = arrange([RunFolder.read(compared / FEDAVG), tct, RunFolder.read(compared / CENTRALIZED)])
+    shown = silos.section(problem)
     table, *charts = shown.blocks
     assert isinstance(table, Table)
     for row in table.rows:
@@ -85,8 +85,8 @@ def test_the_charts_of_silos_show_the_gains_that_the_table_tells(
 
 
 def test_seeds_have_other_models_of_silos_and_no_other_settings(compared: Path) -> None:
-    (task,) = arrange(read_runs(compared))
-    shown = silos.section(task)
+    (problem,) = arrange(read_runs(compared))
+    shown = silos.section(problem)
     table, *charts = shown.blocks
     assert isinstance(table, Table)
     assert "differ" not in shown.intro
@@ -100,27 +100,27 @@ def test_seeds_have_other_models_of_silos_and_no_other_settings(compared: Path) 
 def test_a_copy_of_a_run_leaves_the_seeds_of_a_comparison_together(compared: Path, run_with: RunWith) -> None:
     copies = [run_with(compared / FEDAVG, name).path for name in ("a", "b")]
     for paths in permutations([compared, *copies]):
-        (task,) = arrange(read_runs(*paths))
-        runs = {method.label: {run.path.name for run in method.runs} for method in task.methods}
+        (problem,) = arrange(read_runs(*paths))
+        runs = {method.label: {run.path.name for run in method.runs} for method in problem.methods}
         assert runs["FedAvg"] == {FEDAVG, "fedavg-classes4-seed1"}
         assert (runs["FedAvg [a]"], runs["FedAvg [b]"]) == ({"a"}, {"b"})
-        columns, rows = table_of(task)
+        columns, rows = table_of(problem)
         seeds = {label: cells[columns.index("seeds") - 1] for label, cells in rows.items()}
         assert seeds == {label: str(len(names)) for label, names in runs.items()}
-        assert "0 and 1 for " in notes_of(task).partition("differ in seeds: ")[2]
+        assert "0 and 1 for " in notes_of(problem).partition("differ in seeds: ")[2]
 
 
 def test_a_comparison_that_was_made_again_is_another_one(compared: Path, tmp_path: Path) -> None:
     shutil.copytree(compared, tmp_path / "again")
-    (task,) = arrange(read_runs(compared, tmp_path / "again"))
-    assert len(task.methods) == 6
-    for method in task.methods:
+    (problem,) = arrange(read_runs(compared, tmp_path / "again"))
+    assert len(problem.methods) == 6
+    for method in problem.methods:
         assert [run.config.seed for run in method.runs] == [0, 1]
         assert len({run.path.parent for run in method.runs}) == 1
-    assert "FedAvg [again/fedavg-classes4-seed0 and 1 more]" in [method.label for method in task.methods]
+    assert "FedAvg [again/fedavg-classes4-seed0 and 1 more]" in [method.label for method in problem.methods]
     alone = [compared / FEDAVG, tmp_path / "again" / FEDAVG]
-    (task,) = arrange(read_runs(*alone))
-    assert [len(method.runs) for method in task.methods] == [1, 1]
+    (problem,) = arrange(read_runs(*alone))
+    assert [len(method.runs) for method in problem.methods] == [1, 1]
 
 
 def test_seeds_are_counted_where_there_are_several(compared: Path) -> None:
@@ -144,54 +144,54 @@ def cut(run: RunFolder, rows: int) -> RunFolder:
 def test_how_far_a_run_got_that_is_not_finished_changes_no_answer(compared: Path, run_with: RunWith) -> None:
     finished = [RunFolder.read(compared / name) for name in (FEDAVG, CENTRALIZED)]
     whole = RunFolder.read(compared / TCT)
-    (without,), (task,) = arrange(finished), arrange([*finished, whole])
-    assert results.section(task).intro.startswith("TCT reaches ")
+    (without,), (problem,) = arrange(finished), arrange([*finished, whole])
+    assert results.section(problem).intro.startswith("TCT reaches ")
     for rows in range(1, len(whole.history) + 1):
-        (task,) = arrange([cut(run_with(compared / TCT, f"tct{rows}"), rows), *finished])
-        assert results.section(task).intro == results.section(without).intro
-        columns, found = table_of(task)
+        (problem,) = arrange([cut(run_with(compared / TCT, f"tct{rows}"), rows), *finished])
+        assert results.section(problem).intro == results.section(without).intro
+        columns, found = table_of(problem)
         assert list(found)[-1] == "TCT"
         assert found["TCT"][: columns.index("rounds") - 1] == ["not finished", "–", "–"]
-        assert f"tct{rows} is not finished" in notes_of(task)
-        assert SILO_SAMPLES["own"] not in notes_of(task)  # which no row shows
-    (task,) = arrange(
+        assert f"tct{rows} is not finished" in notes_of(problem)
+        assert SILO_SAMPLES["own"] not in notes_of(problem)  # which no row shows
+    (problem,) = arrange(
         [RunFolder.read(compared / TCT), *(cut(run_with(run.path, run.path.name), 2) for run in finished)]
     )
-    assert "centralized training" not in notes_of(task)
-    assert "in one place" not in results.section(task).intro
+    assert "centralized training" not in notes_of(problem)
+    assert "in one place" not in results.section(problem).intro
 
 
 def test_the_best_is_the_best_of_those_that_are_finished(compared: Path, run_with: RunWith) -> None:
     finished = [RunFolder.read(compared / name) for name in (FEDAVG, TCT)]
     half = cut(run_with(compared / FEDAVG, "half", method="scaffold"), 2)
     for runs, which in ((finished, ""), ([*finished, half], " that are finished")):
-        (task,) = arrange(runs)
-        assert f"the best of the federated methods here{which}. It took" in results.section(task).intro
-    (task,) = arrange([half])
-    assert results.section(task).intro == ""
-    assert not [block for block in silos.section(task).blocks if isinstance(block, Chart)]  # nor of silos' ratings
+        (problem,) = arrange(runs)
+        assert f"the best of the federated methods here{which}. It took" in results.section(problem).intro
+    (problem,) = arrange([half])
+    assert results.section(problem).intro == ""
+    assert not [block for block in silos.section(problem).blocks if isinstance(block, Chart)]  # nor of silos' ratings
 
 
 def test_seeds_that_are_finished_count_without_the_one_that_is_not(compared: Path, run_with: RunWith) -> None:
     half = cut(run_with(compared / "fedavg-classes4-seed1", "half"), 2)
     first, tct = RunFolder.read(compared / FEDAVG), RunFolder.read(compared / TCT)
-    (task,), (without,) = arrange([first, half, tct]), arrange([first, tct])
-    assert table_of(task) == table_of(without)
-    assert "half is not finished" in notes_of(task)
+    (problem,), (without,) = arrange([first, half, tct]), arrange([first, tct])
+    assert table_of(problem) == table_of(without)
+    assert "half is not finished" in notes_of(problem)
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_how_methods_are_told_apart_by_seeds_is_said_where_there_are_several(seeds: int, compared: Path) -> None:
     names = [name.replace("seed0", f"seed{seed}") for name in (FEDAVG, TCT) for seed in range(seeds)]
-    (task,) = arrange([RunFolder.read(compared / name) for name in names])
-    assert ("mean difference, seed by seed, is no larger than its standard error" in notes_of(task)) == (seeds > 1)
+    (problem,) = arrange([RunFolder.read(compared / name) for name in names])
+    assert ("mean difference, seed by seed, is no larger than its standard error" in notes_of(problem)) == (seeds > 1)
 
 
 def test_what_has_no_rating_comes_after_every_rating(compared: Path) -> None:
-    (task,) = arrange([RunFolder.read(compared / FEDAVG)])
-    line = Line.of(task.methods[0].runs)
+    (problem,) = arrange([RunFolder.read(compared / FEDAVG)])
+    line = Line.of(problem.methods[0].runs)
     for ratings in permutations([0.5, 0.0, -0.25, -3.0, None]):
-        rated = [(task.methods[0], replace(line, rating=rating)) for rating in ratings]
+        rated = [(problem.methods[0], replace(line, rating=rating)) for rating in ratings]
         in_order = [line.rating for _, line in sorted(rated, key=results._place)]
         assert in_order == [0.5, 0.0, -0.25, -3.0, None]
 
@@ -213,34 +213,34 @@ def test_what_has_no_rating_comes_after_every_rating(compared: Path) -> None:
 def test_settings_that_methods_read_and_differ_in_are_named(
     settings: dict[str, Any], told: str, compared: Path, run_with: RunWith
 ) -> None:
-    (task,) = arrange([run_with(compared / FEDAVG, "fedavg", **settings), RunFolder.read(compared / TCT)])
-    assert [method.label for method in task.methods] == ["FedAvg", "TCT"]
-    notes, names = notes_of(task), [part.split(":")[0] for part in told.split("; in ") if part]
+    (problem,) = arrange([run_with(compared / FEDAVG, "fedavg", **settings), RunFolder.read(compared / TCT)])
+    assert [method.label for method in problem.methods] == ["FedAvg", "TCT"]
+    notes, names = notes_of(problem), [part.split(":")[0] for part in told.split("; in ") if part]
     assert f"The methods also differ in {told}." in notes if told else "differ" not in notes
-    intro = results.section(task).intro
+    intro = results.section(problem).intro
     assert (f", though they differ in {' and '.join(names)}." in intro) if told else ("differ" not in intro)
 
 
 def test_what_methods_are_called_by_is_not_named_again(compared: Path, run_with: RunWith) -> None:
     two = [run_with(compared / TCT, f"p{p}", p=p, lr=0.1 / p) for p in (100, 200)]
-    (task,) = arrange(two)
-    assert [method.label for method in task.methods] == ["TCT (p 100, lr 0.001)", "TCT (p 200, lr 0.0005)"]
-    assert "differ" not in notes_of(task)
-    (task,) = arrange([*two, RunFolder.read(compared / FEDAVG)])
+    (problem,) = arrange(two)
+    assert [method.label for method in problem.methods] == ["TCT (p 100, lr 0.001)", "TCT (p 200, lr 0.0005)"]
+    assert "differ" not in notes_of(problem)
+    (problem,) = arrange([*two, RunFolder.read(compared / FEDAVG)])
     assert "in lr: 0.001 for TCT (p 100, lr 0.001), 0.0005 for TCT (p 200, lr 0.0005), 0.1 for FedAvg." in notes_of(
-        task
+        problem
     )
 
 
 def test_more_seeds_do_not_make_a_method_the_best_at_classes(compared: Path) -> None:
     for one, two in permutations(("fedavg", "tct", "centralized"), 2):
         runs = [f"{one}-classes4-seed0", f"{two}-classes4-seed0", f"{two}-classes4-seed1"]
-        (task,) = arrange([RunFolder.read(compared / name) for name in runs])
-        shown = classes.section(task)
+        (problem,) = arrange([RunFolder.read(compared / name) for name in runs])
+        shown = classes.section(problem)
         assert shown is not None
         choice = shown.blocks[1]
         assert isinstance(choice, Choice)
-        assert list(choice.options) == [label for label in table_of(task)[1]]
+        assert list(choice.options) == [label for label in table_of(problem)[1]]
 
 
 def test_accuracies_come_with_their_number_of_samples_and_what_that_leaves_to_chance(
@@ -252,8 +252,8 @@ def test_accuracies_come_with_their_number_of_samples_and_what_that_leaves_to_ch
     right = sum(row[label] for label, row in enumerate(table)) / samples
     error = 100 * (right * (1 - right) / samples) ** 0.5
     told = f" is on the test set, {samples} samples (standard error of one model: {error:.1f} points)."
-    (task,) = arrange([run])
-    assert told in notes_of(task)
+    (problem,) = arrange([run])
+    assert told in notes_of(problem)
     (run.path / "findings" / "classes.json").unlink()
-    (task,) = arrange([RunFolder.read(run.path)])
-    assert " is on the test set. " in notes_of(task)
+    (problem,) = arrange([RunFolder.read(run.path)])
+    assert " is on the test set. " in notes_of(problem)

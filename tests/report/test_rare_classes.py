@@ -10,7 +10,7 @@ import pytest
 
 from fedtct.report.page import classes, headline, results
 from fedtct.report.page.blocks import ACCURACY, R2, Chart, Rating, Table
-from fedtct.report.page.tasks import arrange
+from fedtct.report.page.problems import arrange
 from fedtct.runs.compare import Line
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.saved import Saved, write_card
@@ -47,8 +47,8 @@ def with_confusion(run: RunFolder, confusion: list[list[int]]) -> RunFolder:
     ],
 )
 def test_methods_that_tie_are_named_together(rating: Rating, values: list[float], told: str, compared: Path) -> None:
-    (task,) = arrange([RunFolder.read(compared / FEDAVG)])
-    method, line = task.methods[0], Line.of(task.methods[0].runs)
+    (problem,) = arrange([RunFolder.read(compared / FEDAVG)])
+    method, line = problem.methods[0], Line.of(problem.methods[0].runs)
     rated = [
         (replace(method, label=label), replace(line, rating=value)) for label, value in zip("ABC", values, strict=True)
     ]
@@ -69,8 +69,10 @@ def test_methods_that_tie_are_named_together(rating: Rating, values: list[float]
 def test_methods_with_the_same_seeds_are_compared_seed_by_seed(
     others: dict[int, float], close: bool, compared: Path
 ) -> None:
-    (task,) = arrange([RunFolder.read(compared / FEDAVG), RunFolder.read(compared / FEDAVG.replace("seed0", "seed1"))])
-    method, usual = replace(task.methods[0], runs=[]), Line.of(task.methods[0].runs)
+    (problem,) = arrange(
+        [RunFolder.read(compared / FEDAVG), RunFolder.read(compared / FEDAVG.replace("seed0", "seed1"))]
+    )
+    method, usual = replace(problem.methods[0], runs=[]), Line.of(problem.methods[0].runs)
 
     def line(by_seed: dict[int, float]) -> Line:
         return replace(usual, rating=fmean(by_seed.values()), spread=stdev(by_seed.values()), by_seed=by_seed)
@@ -84,8 +86,8 @@ def test_where_a_class_is_very_common_it_says_what_always_naming_it_would_have(
 ) -> None:
     runs = [with_confusion(run_with(compared / name, name), DEFECTS) for name in (FEDAVG, TCT, CENTRALIZED)]
     with_confusion(runs[1], [[3, 1], [0, 196]])
-    (task,) = arrange(runs)
-    shown = results.section(task)
+    (problem,) = arrange(runs)
+    shown = results.section(problem)
     assert "Always “ok” would have 98.0 %: accuracy says little here." in shown.intro
     balanced = shown.intro.partition("Balanced accuracy, the mean over classes, is ")[2]
     assert sorted(balanced.removesuffix(".").split(" and ")) == ["62.5 % for FedAvg", "87.5 % for TCT"]
@@ -147,11 +149,11 @@ def test_only_if_it_has_four_fifths(common: int, told: bool, compared: Path, run
 
 def test_where_nobody_looked_nothing_is_said(compared: Path, run_with: RunWith) -> None:
     run = with_confusion(run_with(compared / FEDAVG, "fedavg"), DEFECTS)
-    (task,) = arrange([run])
-    assert "Always “ok”" in results.section(task).intro
+    (problem,) = arrange([run])
+    assert "Always “ok”" in results.section(problem).intro
     (run.path / "findings" / "classes.json").unlink()
-    (task,) = arrange([run])
-    shown = results.section(task)
+    (problem,) = arrange([run])
+    shown = results.section(problem)
     assert "lways" not in shown.intro
     assert isinstance(shown.blocks[0], Table)
     assert "balanced accuracy" not in shown.blocks[0].columns
@@ -177,8 +179,8 @@ def test_silos_elsewhere_have_classes_with_names(compared: Path, run_with: RunWi
 def test_where_nothing_else_is_rated_that_is_said(compared: Path, run_with: RunWith) -> None:
     run = with_confusion(run_with(compared / FEDAVG, "fedavg"), [[0, 0], [0, 200]])
     assert CommonClass.of([run]) == ("ok", 1.0, None, 1.0)
-    (task,) = arrange([run])
-    shown = results.section(task)
+    (problem,) = arrange([run])
+    shown = results.section(problem)
     assert shown.intro.startswith("FedAvg has not been shown to find any class but “ok”.")
     assert shown.intro.endswith(" All samples that this is rated on are “ok”: it says nothing about other classes.")
     card = write_card(Saved.load(run.path, device="cpu"), "model")

@@ -7,7 +7,7 @@ import torch
 
 from fedtct import FedtctError, LocalFederation, Scaffold
 from fedtct.report.page import silos
-from fedtct.report.page.tasks import arrange
+from fedtct.report.page.problems import arrange
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import execute, prepare
 from fedtct.runs.folder import RunFolder
@@ -33,8 +33,8 @@ def test_a_run_is_the_fit_with_as_many_silos_a_round(tmp_path: Path) -> None:
 
 
 def test_those_that_were_not_drawn_were_not_away(tmp_path: Path) -> None:
-    (task,) = arrange([run_of(tmp_path / "run")])
-    section = silos.section(task)
+    (problem,) = arrange([run_of(tmp_path / "run")])
+    section = silos.section(problem)
     assert section is not None
     assert "In each round of training 2 of the silos take part, drawn anew." in section.intro
     assert "Away" not in section.intro

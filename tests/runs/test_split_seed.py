@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedtct.report.page import write_report
-from fedtct.report.page.tasks import arrange
+from fedtct.report.page.problems import arrange
 from fedtct.runs.compare import comparison
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import prepare
@@ -49,5 +49,5 @@ def test_a_report_tells_one_deal_from_one_a_seed(tmp_path: Path) -> None:
     anew, one = ((tmp_path / f"{name}.html").read_text() for name in ("anew", "one"))
     assert told in one
     assert told not in anew
-    titles = [task.title for task in arrange(read_runs(tmp_path / "anew", tmp_path / "one"))]
+    titles = [problem.title for problem in arrange(read_runs(tmp_path / "anew", tmp_path / "one"))]
     assert [title.rpartition(", ")[2] for title in titles] == ["split_seed seed", "split_seed 0"]

@@ -11,7 +11,7 @@ from math import ceil, floor, inf, log10
 from typing import Any, ClassVar
 
 from fedtct.report.curves import LOWEST_R2
-from fedtct.report.page.tasks import Method, Task
+from fedtct.report.page.problems import Method, Problem
 from fedtct.report.style import COLOURS, MARKERS
 
 Trace = dict[str, Any]
@@ -192,7 +192,7 @@ def number(value: float, digits: int = 3) -> str:
 
 @dataclass(frozen=True)
 class Rating:
-    """How models of a task are rated and how that is written: accuracy in percent, or R²."""
+    """How models of a problem are rated and how that is written: accuracy in percent, or R²."""
 
     name: str
     axis: Trace
@@ -231,6 +231,6 @@ ACCURACY = Rating("accuracy", PERCENT, "$.1%", 100, 1, " %")
 R2 = Rating("R²", NUMBER, ".3f", 1, 3, "")
 
 
-def rating_of(task: Task) -> Rating:
-    """The rating of a task."""
-    return R2 if task.regression else ACCURACY
+def rating_of(problem: Problem) -> Rating:
+    """The rating of a problem."""
+    return R2 if problem.regression else ACCURACY

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fedtct.report.page.blocks import Rating
-from fedtct.report.page.tasks import Method, Task, by_value, listed
+from fedtct.report.page.problems import Method, Problem, by_value, listed
 from fedtct.runs.choose import read_choice
 from fedtct.runs.summary import judged_rows
 
@@ -29,9 +29,9 @@ class Chosen(NamedTuple):
         return f"{self.best.label} was chosen{first}, {by}."
 
 
-def choice_in(task: Task) -> Chosen | None:
-    """The choice whose candidates are shown, all of them; most tasks show none, or only what was chosen."""
-    methods = {run.path: method for method in task.methods for run in method.runs}
+def choice_in(problem: Problem) -> Chosen | None:
+    """The choice whose candidates are shown, all of them; most problems show none, or only what was chosen."""
+    methods = {run.path: method for method in problem.methods for run in method.runs}
     folder = next(iter(methods)).parent
     choice = read_choice(folder)
     if not choice or choice.none or methods.keys() != {folder / name for name in choice.ratings}:
@@ -42,17 +42,17 @@ def choice_in(task: Task) -> Chosen | None:
     return Chosen(best, value, [*rated.values()], choice.by_loss(), rounds)
 
 
-def chosen_from(task: Task, rating: Rating) -> list[str]:
+def chosen_from(problem: Problem, rating: Rating) -> list[str]:
     """A sentence about each setting that was chosen for runs whose rivals are not shown."""
     told = []
-    for name in chosen_names(task):
-        values = by_value((str(method.value(name)), method) for method in task.methods if name in method.chosen)
-        every = len(values) == 1 and all(name in method.chosen for method in task.methods)
+    for name in chosen_names(problem):
+        values = by_value((str(method.value(name)), method) for method in problem.methods if name in method.chosen)
+        every = len(values) == 1 and all(name in method.chosen for method in problem.methods)
         how = listed([value if every else f"{value} for {listed(labels)}" for value, labels in values.items()])
         told.append(f"Each run’s {name} was {how}, by {rating.name} on what silos hold out; what lost is left out.")
     return told
 
 
-def chosen_names(task: Task) -> list[str]:
+def chosen_names(problem: Problem) -> list[str]:
     """The settings that were chosen for runs whose rivals are not shown."""
-    return [*dict.fromkeys(name for method in task.methods for name in method.chosen)]
+    return [*dict.fromkeys(name for method in problem.methods for name in method.chosen)]

@@ -20,7 +20,7 @@ from fedtct.report.page.blocks import (
     ticks,
     trace_of,
 )
-from fedtct.report.page.tasks import Method, Task
+from fedtct.report.page.problems import Method, Problem
 from fedtct.runs.finding_types import CLASSES
 from fedtct.runs.summary import class_names
 
@@ -28,30 +28,30 @@ Confusion = list[list[int]]
 NO_ANSWER = "no answer"  # the name of a last column, where a sample's highest score is not finite
 
 
-def section(task: Task) -> Section | None:
+def section(problem: Problem) -> Section | None:
     """Of the test set, over all seeds together; none where numbers are learnt."""
-    if task.regression:
+    if problem.regression:
         return None
     of_method: dict[str, tuple[Method, list[Confusion]]] = {}
     tested, names = True, list[str]()
-    for method, run, found in task.findings(CLASSES):
+    for method, run, found in problem.findings(CLASSES):
         names = names or class_names(run, len(found["confusion"]))
         tested = found["tested"]
         of_method.setdefault(method.label, (method, []))[1].append(found["confusion"])
     if not of_method:
-        over = any(method.over for method in task.methods)
+        over = any(method.over for method in problem.methods)
         why = "there is no test set, or it was not looked at" if over else "the run is not over yet"
         return Section("Class by class", [Note(f"Not known: {why}.")])
     classes = len(next(iter(of_method.values()))[1][0])
     recognised = Chart(
         "How often each class is recognised",
-        [_recalls(method, task, tables, names) for method, tables in of_method.values()],
+        [_recalls(method, problem, tables, names) for method, tables in of_method.values()],
         {
             "xaxis": beside_names(PERCENT) | {"title": {"text": "accuracy on the class"}},
             "yaxis": downwards(ticks(names)) | {"automargin": True},
             "hovermode": "closest",
         },
-        height=rows_height(classes, len(task.methods)),
+        height=rows_height(classes, len(problem.methods)),
     )
     where = "the test set" if tested else "what silos hold out"
     total = {label: _total(tables) for label, (_, tables) in of_method.items()}
@@ -65,7 +65,7 @@ def section(task: Task) -> Section | None:
     return Section("Class by class", [recognised, Choice(taken) if more else chart], intro=intro)
 
 
-def _recalls(method: Method, task: Task, tables: list[Confusion], names: list[str]) -> Trace:
+def _recalls(method: Method, problem: Problem, tables: list[Confusion], names: list[str]) -> Trace:
     shares = [
         [table[c][c] / sum(table[c]) for table in tables if sum(table[c])] for c in range(len(names))
     ]  # a class that no test sample has is not shown
@@ -74,7 +74,7 @@ def _recalls(method: Method, task: Task, tables: list[Confusion], names: list[st
         method,
         mode="markers",
         x=[fmean(shares[c]) for c in shown],
-        y=beside(shown, method, task.methods),
+        y=beside(shown, method, problem.methods),
         marker={"color": colour(method), "symbol": symbol(method), "size": 8},
         customdata=[names[c] for c in shown],
         hovertemplate=f"class %{{customdata}}, {escape(method.label)}: %{{x:$.1%}}<extra></extra>",

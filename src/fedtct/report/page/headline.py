@@ -6,7 +6,7 @@ from statistics import stdev
 
 from fedtct.report.page.blocks import Rating
 from fedtct.report.page.chosen import choice_in
-from fedtct.report.page.tasks import Method, Task, by_value, differences, listed
+from fedtct.report.page.problems import Method, Problem, by_value, differences, listed
 from fedtct.runs.compare import Line
 from fedtct.runs.finding_types import CLASSES
 from fedtct.runs.summary import CommonClass, in_megabytes
@@ -16,10 +16,10 @@ Result = tuple[Method, Line]
 
 
 def introduction(
-    task: Task, results: Sequence[Result], bound: float | None, common: Mapping[str, CommonClass], rating: Rating
+    problem: Problem, results: Sequence[Result], bound: float | None, common: Mapping[str, CommonClass], rating: Rating
 ) -> str:
     """What stands above the table of ``results``, the best of which comes first."""
-    choice = choice_in(task)
+    choice = choice_in(problem)
     if choice:  # the others lost, whatever they reach on test data
         results = [(method, line) for method, line in results if method is choice.best]
     told = choice.told(rating) if choice else ""

@@ -150,7 +150,7 @@
 
   const places = (which = () => true) => [...document.querySelectorAll(".chart")].filter(which);
   const visible = (place) => place.offsetParent !== null;
-  // A method that the task does not have needs no switch.
+  // A method that the problem does not have needs no switch.
   const offer = () => document.querySelectorAll(".methods button").forEach((button) => {
     const rows = document.querySelectorAll("article:not([hidden]) tr[data-of]");
     button.hidden = ![...rows].some((row) => row.dataset.of === button.dataset.method);
@@ -204,7 +204,7 @@
     const button = event.target.closest("button");
     if (!button) return;
     press(button, button.parentElement);
-    document.querySelectorAll("article").forEach((task, index) => { task.hidden = String(index) !== button.dataset.task; });
+    document.querySelectorAll("article").forEach((problem, index) => { problem.hidden = String(index) !== button.dataset.problem; });
     offer();
     drawMissing();
   });

@@ -19,7 +19,7 @@ from fedtct.report.page.blocks import (
     symbol,
     trace_of,
 )
-from fedtct.report.page.tasks import Method, Task
+from fedtct.report.page.problems import Method, Problem
 
 STAGES = {"stage1": "stage 1", "convexify": "statistics", "stage2": "stage 2"}  # whose rounds these are
 WHOSE = {"test_loss": "Test", "holdout_loss": "Held-out", "train_loss": "Training"}  # the first that is known
@@ -33,25 +33,25 @@ MEASURES: dict[str, Callable[[Point], float]] = {
 }
 
 
-def section(task: Task) -> Section:
+def section(problem: Problem) -> Section:
     """A row of charts for accuracy, and for the loss of each stage: the stages minimise different ones."""
-    histories = {method.label: [run.history for run in method.runs] for method in task.methods if _rated(method)}
+    histories = {method.label: [run.history for run in method.runs] for method in problem.methods if _rated(method)}
     if not histories:
         return Section("How it went", [Note("Not known: there is no test set, and silos did not rate the model.")])
     whole, accuracy = read_curves(histories)
-    rating = rating_of(task)
-    curves = whole if task.regression else _trained(whole)
+    rating = rating_of(problem)
+    curves = whole if problem.regression else _trained(whole)
     start = "" if curves is whole else " Round 0 is lower, and left out of the charts of accuracy."
     axis = rating.axis_for(point.low for curve in curves for point in curve.points)
-    charts = _charts(accuracy[0].upper() + accuracy[1:], task, curves, rating, {"yaxis": axis})
+    charts = _charts(accuracy[0].upper() + accuracy[1:], problem, curves, rating, {"yaxis": axis})
     rows = [row for many in histories.values() for rows in many for row in rows]
     field = next((field for field in WHOSE if any(getattr(row, field) is not None for row in rows)), "train_loss")
-    for stage, loss in (LOSSES | ({"stage1": "squared error in stage 1"} if task.regression else {})).items():
+    for stage, loss in (LOSSES | ({"stage1": "squared error in stage 1"} if problem.regression else {})).items():
         curves = read_stage(histories, field, stage)
         if any(len(curve.points) > 1 for curve in curves):
             values = [value for curve in curves for point in curve.points for value in (point.low, point.high)]
-            charts += _charts(f"{WHOSE[field]} {loss}", task, curves, LOSS, {"yaxis": logarithmic(values)})
-    return Section("How it went", charts, intro=(_reading(task, whole, charts) + start).strip())
+            charts += _charts(f"{WHOSE[field]} {loss}", problem, curves, LOSS, {"yaxis": logarithmic(values)})
+    return Section("How it went", charts, intro=(_reading(problem, whole, charts) + start).strip())
 
 
 def _trained(curves: list[Curve]) -> list[Curve]:
@@ -67,21 +67,21 @@ def _rated(method: Method) -> bool:
     return all(rated_on(run.history) for run in method.runs)
 
 
-def _reading(task: Task, curves: Sequence[Curve], charts: Sequence[Chart]) -> str:
-    parts = ["Switch methods on and off above."] if len(task.methods) > 1 else []
-    tct = {method.label for method in task.methods if method.config.method == "tct"}
+def _reading(problem: Problem, curves: Sequence[Curve], charts: Sequence[Chart]) -> str:
+    parts = ["Switch methods on and off above."] if len(problem.methods) > 1 else []
+    tct = {method.label for method in problem.methods if method.config.method == "tct"}
     if drawn := [curve for curve in curves if curve.label in tct]:
         ring = "; stage 2 begins at the ring" if any(len(curve.stages) > 1 for curve in drawn) else ""
         parts.append(f"Stage 1 of TCT is dashed{ring}.")
     if any(trace.get("line", {}).get("width", 0) > THICK for chart in charts for trace in chart.data):
         parts.append("A line is wider where others lie on it.")
-    if any(len(method.runs) > 1 for method in task.methods):
+    if any(len(method.runs) > 1 for method in problem.methods):
         parts.append("A line is the mean over seeds, its band goes from the worst to the best.")
     return " ".join(parts)
 
 
-def _charts(what: str, task: Task, curves: Sequence[Curve], shown: Rating, layout: Trace) -> list[Chart]:
-    methods = {method.label: method for method in task.methods}
+def _charts(what: str, problem: Problem, curves: Sequence[Curve], shown: Rating, layout: Trace) -> list[Chart]:
+    methods = {method.label: method for method in problem.methods}
     farthest = max(curve.last.megabytes for curve in curves) or 1.0
     charts = []
     for unit, measure in MEASURES.items():

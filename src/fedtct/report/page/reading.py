@@ -6,7 +6,7 @@ from fedtct.history import rated_on
 from fedtct.report.page.blocks import Rating
 from fedtct.report.page.chosen import chosen_from
 from fedtct.report.page.headline import CENTRALIZED, standard_error
-from fedtct.report.page.tasks import Task, differences, listed
+from fedtct.report.page.problems import Problem, differences, listed
 from fedtct.runs.finding_types import CLASSES
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.settings import ELSEWHERE
@@ -15,44 +15,45 @@ from fedtct.runs.summary import SILO_SAMPLES, SiloRatings, Summary, final_row, s
 UNCOVERED = "What this page says of single silos and classes is known in simulations alone, and ε does not cover it."
 
 
-def reading(task: Task, rating: Rating) -> str:
+def reading(problem: Problem, rating: Rating) -> str:
     """How to read the table, and what it does not tell."""
-    runs = [run for method in task.methods for run in method.counted]
-    rated = [run for method in task.methods if method.over for run in method.counted] or runs
+    runs = [run for method in problem.methods for run in method.counted]
+    rated = [run for method in problem.methods if method.over for run in method.counted] or runs
     whose = " or ".join(dict.fromkeys(SILO_SAMPLES[SiloRatings.of(run).on] for run in rated))
     places = {"test": "the test set", "holdout": "what silos hold out", "train": "the data that silos train on"}
     on = rated_on([row for run in runs for row in run.history])
-    over = ", mean ± standard deviation over seeds" if any(len(method.counted) > 1 for method in task.methods) else ""
-    split_seed = runs[0].config.split_seed  # the same in all runs of a task
+    several = any(len(method.counted) > 1 for method in problem.methods)
+    over = ", mean ± standard deviation over seeds" if several else ""
+    split_seed = runs[0].config.split_seed  # the same in all runs of a problem
     over += f" of training, all on the deal of split_seed {split_seed}" if over and split_seed != "seed" else ""
-    by_chance = "" if task.regression else _by_chance(rated, rating)
+    by_chance = "" if problem.regression else _by_chance(rated, rating)
     name = f"{rating.name[0].upper()}{rating.name[1:]}"
     parts = [f"{name} is on {places[on]}{by_chance}{over}. A silo’s is on {whose}."] if on else []
     if not on:
         private = any(run.config.epsilon for run in runs)
         parts = [f"{name} is not known{': private silos rate no models' if private else ' yet'}."]
         parts += [UNCOVERED] if private else []
-    if over and len(task.methods) > 1:
+    if over and len(problem.methods) > 1:
         samples = ", or than that of one model" if by_chance else ""
         parts.append(
             "Methods with the same seeds are too close to tell apart where their mean difference, seed by seed, is no "
             f"larger than its standard error{samples}."
         )
-    parts += chosen_from(task, rating)
-    parts += [told] if (told := task.caveats) else []
+    parts += chosen_from(problem, rating)
+    parts += [told] if (told := problem.caveats) else []
     if any(run.config.patience for run in runs):
         parts.append("Where patience ended a run, its model is the best round’s on held-out samples, and curves go on.")
-    if task.regression:
-        units = task.methods[0].config.target or "what is learnt"
+    if problem.regression:
+        units = problem.methods[0].config.target or "what is learnt"
         parts.append("R² is 1 where every prediction is right, and 0 for always saying the mean.")
         parts.append(f"RMSE is the root of the mean squared error, in the units of {units}.")
     stages = max(Summary.of(run).rounds.count("+") for run in runs)
     if stages:
         shared = ", of sharing the features’ statistics," if stages > 1 else ""
         parts.append(f"Rounds are those of stage 1{shared} and of stage 2.")
-    promises = dict.fromkeys(promise for method in task.methods if (promise := method.config.promise()))
+    promises = dict.fromkeys(promise for method in problem.methods if (promise := method.config.promise()))
     parts += [f"{promise[0].upper()}{promise[1:]}." for promise in promises]
-    methods = dict.fromkeys(method.config.method for method in task.methods)
+    methods = dict.fromkeys(method.config.method for method in problem.methods)
     elsewhere = any(run.config.data == ELSEWHERE for run in runs)  # nobody can pool that
     if CENTRALIZED not in methods and not elsewhere:
         command = f"fedtct compare --methods {','.join([CENTRALIZED, *methods])}"
@@ -74,15 +75,15 @@ def _by_chance(runs: Sequence[RunFolder], rating: Rating) -> str:
     return f", {fewest:,} samples (standard error of one model: {rating.plain(largest)} points)"
 
 
-def not_comparable(task: Task) -> str:
+def not_comparable(problem: Problem) -> str:
     """Why rows are not quite comparable; empty if they are."""
     settings = [
         f"{name}: " + ", ".join(f"{value} for {listed(labels)}" for value, labels in values.items())
-        for name, values in differences(task.methods).items()
+        for name, values in differences(problem.methods).items()
     ]
     parts = [f"The methods also differ in {'; in '.join(settings)}."] if settings else []
-    runs = [run for method in task.methods for run in method.runs]
-    parts += [f"{run.path.name} had {told}." for run in runs if (told := silos_told(run)) not in task.title]
+    runs = [run for method in problem.methods for run in method.runs]
+    parts += [f"{run.path.name} had {told}." for run in runs if (told := silos_told(run)) not in problem.title]
     return " ".join(parts + [f"{run.path.name} {what}" for run in runs if (what := _unusual(run))])
 
 

@@ -4,16 +4,16 @@ import shlex
 from typing import Any
 
 from fedtct.report.page.blocks import Block, Details, Section
-from fedtct.report.page.tasks import Task
+from fedtct.report.page.problems import Problem
 from fedtct.runs.config import RunConfig
 from fedtct.runs.environment import command_line
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.settings import ELSEWHERE, SETTINGS
 
 
-def section(task: Task) -> Section:
+def section(problem: Problem) -> Section:
     """A fold for each run."""
-    blocks: list[Block] = [_details(method.label, run) for method in task.methods for run in method.runs]
+    blocks: list[Block] = [_details(method.label, run) for method in problem.methods for run in method.runs]
     return Section("Run it again", blocks, intro="Configuration, environment, seed and exact command of every run.")
 
 

@@ -5,25 +5,25 @@ from collections.abc import Sequence
 from fedtct.report.page.blocks import Block, Note, Rating, Section, Table, TableRow, number, rating_of
 from fedtct.report.page.chosen import chosen_names
 from fedtct.report.page.headline import CENTRALIZED, Result, introduction
+from fedtct.report.page.problems import Method, Problem
 from fedtct.report.page.reading import not_comparable, reading
-from fedtct.report.page.tasks import Method, Task
 from fedtct.runs.compare import Line
 from fedtct.runs.summary import CommonClass, in_megabytes
 
 COLUMNS = ("method", "seeds", "{rating}", "{beside}", "to centralized", "worst silo", "rounds", "MB a silo", "seconds")
 
 
-def section(task: Task) -> Section:
+def section(problem: Problem) -> Section:
     """A sentence, and a table with the best method first and those that are not finished last."""
-    results = [(method, Line.of(method.counted)) for method in task.methods]
+    results = [(method, Line.of(method.counted)) for method in problem.methods]
     results.sort(key=_place)
     bound = next((line.rating for method, line in results if line.method == CENTRALIZED and method.over), None)
-    rating, common = rating_of(task), _common_classes(results)
+    rating, common = rating_of(problem), _common_classes(results)
     several = any(line.seeds > 1 for _, line in results)
-    beside = "RMSE" if task.regression else "balanced accuracy" if common else ""
+    beside = "RMSE" if problem.regression else "balanced accuracy" if common else ""
     absent = {name for name, there in {"seeds": several, "{beside}": beside}.items() if not there}
     columns = [column.format(rating=rating.name, beside=beside) for column in COLUMNS if column not in absent]
-    chosen, place = chosen_names(task), 1 + several  # behind the method, and how many seeds it has
+    chosen, place = chosen_names(problem), 1 + several  # behind the method, and how many seeds it has
     columns[place:place] = [f"chosen {name}" for name in chosen]
     rows = []
     for method, line in results:
@@ -32,9 +32,9 @@ def section(task: Task) -> Section:
         reached, *rest = _cells(method, line, bound, rating)
         more = [_beside(method, line, common.get(method.label), rating)] if beside else []
         rows.append(TableRow([method.label, *seeds, reached, *more, *rest], method))
-    notes = [reading(task, rating), not_comparable(task)]
+    notes = [reading(problem, rating), not_comparable(problem)]
     blocks: list[Block] = [Table(columns, rows), *(Note(text) for text in notes if text)]
-    return Section(task.title, blocks, intro=introduction(task, results, bound, common, rating))
+    return Section(problem.title, blocks, intro=introduction(problem, results, bound, common, rating))
 
 
 def _common_classes(results: Sequence[Result]) -> dict[str, CommonClass]:

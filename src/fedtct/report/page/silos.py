@@ -29,7 +29,7 @@ from fedtct.report.page.blocks import (
     ticks,
     trace_of,
 )
-from fedtct.report.page.tasks import Method, Task, by_value, called, listed, text_of
+from fedtct.report.page.problems import Method, Problem, by_value, called, listed, text_of
 from fedtct.runs.finding_types import ALONE, SILOS
 from fedtct.runs.summary import SILO_SAMPLES, final_row
 
@@ -47,27 +47,27 @@ SAME = 0.0005  # a difference that rounds to nothing
 Judged = tuple[Method, Finding, Finding]  # the run's model, and the silos' own
 
 
-def section(task: Task) -> Section:
+def section(problem: Problem) -> Section:
     """Tables of gains over all seeds, and for each seed every silo's accuracies."""
-    alone = {run.path: found for _, run, found in task.findings(ALONE)}
-    judged = [(method, run, found) for method, run, found in task.findings(SILOS) if run.path in alone]
+    alone = {run.path: found for _, run, found in problem.findings(ALONE)}
+    judged = [(method, run, found) for method, run, found in problem.findings(SILOS) if run.path in alone]
     if not judged:
-        return _without_models_of_their_own(task)
+        return _without_models_of_their_own(problem)
     seeds: dict[int, list[Judged]] = {}
     for method, run, found in judged:
         seeds.setdefault(run.config.seed, []).append((method, found, alone[run.path]))
     everything = [entry for entries in seeds.values() for entry in entries]
     tested = rated_on(judged[0][1].history) == "test"
     blocks: list[Block] = [
-        _gains(task, everything),
-        *_charts(task, seeds),
+        _gains(problem, everything),
+        *_charts(problem, seeds),
     ]
     # With one seed's split every silo may hold samples out, with another's not.
     kinds = dict.fromkeys("holdout" if found["held_out"] else "test" for _, _, found in judged)
     own = " or ".join(SILO_SAMPLES[kind] for kind in kinds)
     everybody = "the whole test set" if tested else "what all silos hold out"
     intro = f"{_training(everything)} “Such as its own” is {own}; “everybody’s” is {everybody}."
-    more = [task.caveats if "holdout" in kinds else "", _away(task)]
+    more = [problem.caveats if "holdout" in kinds else "", _away(problem)]
     intro = " ".join([intro, *filter(None, more)])
     return Section("Who gains, who loses", blocks, intro=intro)
 
@@ -92,10 +92,10 @@ def _way(settings: Finding, names: Sequence[str]) -> str:
     return f"{epochs} with {listed(more)}" if more else epochs
 
 
-def _gains(task: Task, judged: Sequence[Judged]) -> Table:
+def _gains(problem: Problem, judged: Sequence[Judged]) -> Table:
     """In percentage points, over all seeds: on samples such as a silo's own, then on everybody's."""
-    rows, rating = [], rating_of(task)
-    for method in task.methods:
+    rows, rating = [], rating_of(problem)
+    for method in problem.methods:
         mine = [(found, alone) for own, found, alone in judged if own is method]
         gains, there = ([g for pair in mine for g in _differences(*pair, where)] for where in ("own", "everybody"))
         if gains and there:
@@ -121,32 +121,32 @@ def _values(found: Finding, where: str, silos: int) -> list[float | None]:
     return value if isinstance(value, list) else [value] * silos
 
 
-def _charts(task: Task, seeds: dict[int, list[Judged]]) -> list[Block]:
+def _charts(problem: Problem, seeds: dict[int, list[Judged]]) -> list[Block]:
     blocks: list[Block] = []
     for where, title in {"own": "On samples such as its own", "everybody": "On everybody’s samples"}.items():
-        charts = {f"seed {seed}": _chart(task, entries, where, title) for seed, entries in seeds.items()}
+        charts = {f"seed {seed}": _chart(problem, entries, where, title) for seed, entries in seeds.items()}
         (chart, *more) = charts.values()
         blocks.append(Choice(charts) if more else chart)
     return blocks
 
 
-def _chart(task: Task, judged: Sequence[Judged], where: str, title: str) -> Chart:
+def _chart(problem: Problem, judged: Sequence[Judged], where: str, title: str) -> Chart:
     """One bar a silo if its own model is the same beside all methods, else one beside each method's symbol."""
-    first, rating = judged[0][2], rating_of(task)
-    names = task.silo_names(len(first["own"]))
+    first, rating = judged[0][2], rating_of(problem)
+    names = problem.silo_names(len(first["own"]))
     shared = all(alone[part] == first[part] for _, _, alone in judged for part in ("own", "everybody"))
     traces: list[Trace] = []
     if shared and len(judged) > 1:
-        traces.append(_bars(first[where], names, task))
+        traces.append(_bars(first[where], names, problem))
     else:
         for method, found, alone in judged:
-            traces.append(_ways(method, task, found, alone[where], where))
-            traces.append(_bars(alone[where], names, task, method))
+            traces.append(_ways(method, problem, found, alone[where], where))
+            traces.append(_bars(alone[where], names, problem, method))
     for method, found, alone in judged:
         values = dict(zip(names, _values(found, where, len(alone["own"])), strict=True))
-        traces.append(_dots(values, names, method, task))
+        traces.append(_dots(values, names, method, problem))
     layout = _layout(traces, names, rating, f"{rating.name}; the grey bar is the silo alone")
-    return Chart(title, traces, layout, height=rows_height(len(names), len(task.methods)))
+    return Chart(title, traces, layout, height=rows_height(len(names), len(problem.methods)))
 
 
 def _layout(traces: Sequence[Trace], names: Sequence[str], rating: Rating, title: str) -> Trace:
@@ -160,67 +160,69 @@ def _layout(traces: Sequence[Trace], names: Sequence[str], rating: Rating, title
     }
 
 
-def _ways(method: Method, task: Task, found: Finding, alone: Sequence[float | None], where: str) -> Trace:
+def _ways(method: Method, problem: Problem, found: Finding, alone: Sequence[float | None], where: str) -> Trace:
     """From the silo's own model to the federated one."""
     x: list[float | None] = []
     y: list[float | None] = []
-    lanes = beside(range(len(alone)), method, task.methods)
+    lanes = beside(range(len(alone)), method, problem.methods)
     for lane, a, b in zip(lanes, alone, _values(found, where, len(alone)), strict=True):
         x += [a, b, None]
         y += [lane, lane, None]
     return trace_of(method, x=x, y=y, mode="lines", line={"color": colour(method), "width": 1}, hoverinfo="skip")
 
 
-def _dots(values: Mapping[str, float | None], names: Sequence[str], method: Method, task: Task) -> Trace:
+def _dots(values: Mapping[str, float | None], names: Sequence[str], method: Method, problem: Problem) -> Trace:
     """A dot for each silo, in the row that has its name."""
+    shown = f"%{{x:{rating_of(problem).template}}}"
     return trace_of(
         method,
         x=list(values.values()),
-        y=beside(map(names.index, values), method, task.methods),
+        y=beside(map(names.index, values), method, problem.methods),
         mode="markers",
         marker={"color": colour(method), "symbol": symbol(method), "size": 8},
         customdata=list(values),
-        hovertemplate=f"silo %{{customdata}}, {escape(method.label)}: %{{x:{rating_of(task).template}}}<extra></extra>",
+        hovertemplate=f"silo %{{customdata}}, {escape(method.label)}: {shown}<extra></extra>",
     )
 
 
-def _bars(alone: Sequence[float | None], names: Sequence[str], task: Task, method: Method | None = None) -> Trace:
+def _bars(alone: Sequence[float | None], names: Sequence[str], problem: Problem, method: Method | None = None) -> Trace:
     """A short vertical line a silo: as high as its row if it is for all methods, else in the row's lane of one."""
-    lanes = beside(range(len(names)), method, task.methods) if method else range(len(names))
-    half = 0.5 * LANES / len(task.methods) if method else 0.38
+    lanes = beside(range(len(names)), method, problem.methods) if method else range(len(names))
+    half = 0.5 * LANES / len(problem.methods) if method else 0.38
     x: list[float | None] = []
     y: list[float | None] = []
     for lane, value in zip(lanes, alone, strict=True):
         x += [value, value, None]
         y += [lane - half, lane + half, None]
-    beside_whom = f", beside {escape(method.label)}" if method and len(task.methods) > 1 else ""
+    beside_whom = f", beside {escape(method.label)}" if method and len(problem.methods) > 1 else ""
+    shown = f"%{{x:{rating_of(problem).template}}}"
     trace: Trace = {
         **{"x": x, "y": y, "mode": "lines", "line": {"color": QUIET, "width": 3}},
         "customdata": [name for name in names for _ in range(3)],
-        "hovertemplate": f"silo %{{customdata}} alone{beside_whom}: %{{x:{rating_of(task).template}}}<extra></extra>",
+        "hovertemplate": f"silo %{{customdata}} alone{beside_whom}: {shown}<extra></extra>",
     }
     return trace_of(method, **trace) if method else {"type": "scatter"} | trace
 
 
-def _without_models_of_their_own(task: Task) -> Section:
+def _without_models_of_their_own(problem: Problem) -> Section:
     """What silos say themselves about the final model."""
-    federated = [method for method in task.methods if method.config.method != "centralized" and method.over]
+    federated = [method for method in problem.methods if method.config.method != "centralized" and method.over]
     ratings = {method.label: _ratings(final_row(method.counted[0].history, method.config)) for method in federated}
     names = list(dict.fromkeys(name for values in ratings.values() for name in values))
-    traces = [_dots(ratings[method.label], names, method, task) for method in federated if ratings[method.label]]
-    rating = rating_of(task)
+    traces = [_dots(ratings[method.label], names, method, problem) for method in federated if ratings[method.label]]
+    rating = rating_of(problem)
     note = Note("What each silo would reach alone is not known: that was not computed, or silos are elsewhere.")
     if not traces:
-        return Section("Silo by silo", [note], intro=_away(task))
+        return Section("Silo by silo", [note], intro=_away(problem))
     layout = _layout(traces, names, rating, f"{rating.name} on the silo’s own samples")
-    height = rows_height(len(names), len(task.methods))
+    height = rows_height(len(names), len(problem.methods))
     chart = Chart("As the silos rate the final model", traces, layout, height)
-    return Section("Silo by silo", [chart, note], intro=_away(task))
+    return Section("Silo by silo", [chart, note], intro=_away(problem))
 
 
-def _away(task: Task) -> str:
+def _away(problem: Problem) -> str:
     """Who did not answer in some rounds, a sentence a run; empty if all silos always did."""
-    runs = [(method, run) for method in task.methods for run in method.runs]
+    runs = [(method, run) for method in problem.methods for run in method.runs]
     told = []
     for method, run in runs:
         if drawn := run.config.per_round:  # those that were not drawn were not away

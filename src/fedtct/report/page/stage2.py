@@ -24,7 +24,7 @@ from fedtct.report.page.blocks import (
     ticks,
     trace_of,
 )
-from fedtct.report.page.tasks import Method, Task, called
+from fedtct.report.page.problems import Method, Problem, called
 from fedtct.runs.finding_types import STAGE2
 from fedtct.runs.folder import RunFolder
 
@@ -32,25 +32,25 @@ NOISE = 1e-8  # eigenvalues below this share of the largest are rounding errors
 Inspected = tuple[Method, RunFolder, Finding]
 
 
-def section(task: Task) -> Section | None:
+def section(problem: Problem) -> Section | None:
     """What there is to see of the linear problem; none if no method has one."""
-    if all(method.config.method != "tct" for method in task.methods):
+    if all(method.config.method != "tct" for method in problem.methods):
         return None
-    inspected = list(task.findings(STAGE2))
+    inspected = list(problem.findings(STAGE2))
     if not inspected:
         return Section("Stage 2", [Note("Not known: the runs did not get there, or did not keep it.")])
     first = {method.label: (method, run, found) for method, run, found in reversed(inspected)}  # the first seed's
     known = {label: entry for label, entry in first.items() if {"spectra", "pooled_spectrum"} & entry[2].keys()}
     blocks: list[Block] = []
     if known:
-        charts = {label: _spectrum(task, method, found) for label, (method, _, found) in known.items()}
+        charts = {label: _spectrum(problem, method, found) for label, (method, _, found) in known.items()}
         blocks.append(_one_or_choice(charts))
     else:
         blocks.append(Note("Of silos’ spectra the largest eigenvalue alone is known: it limits the step size."))
     stepping = {label: entry for label, entry in first.items() if "step_size" in entry[2]}
     if stepping:
         local = {label: entry for label, entry in stepping.items() if _by_itself(entry[0])}
-        bars = {label: _steps(task, method, found) for label, (method, _, found) in local.items()}
+        bars = {label: _steps(problem, method, found) for label, (method, _, found) in local.items()}
         blocks += [_one_or_choice(bars)] if bars else []
         blocks += _distances([entry for entry in inspected if "step_size" in entry[2]])
     if len(stepping) < len(first):
@@ -87,7 +87,7 @@ def _one_or_choice(charts: dict[str, Chart]) -> Chart | Choice:
     return Choice(charts) if more else chart
 
 
-def _spectrum(task: Task, method: Method, found: Finding) -> Chart:
+def _spectrum(problem: Problem, method: Method, found: Finding) -> Chart:
     """Eigenvalues by rank; where a silo's steps of this size would diverge, or the ridge that was added, is a line."""
     if "pooled_spectrum" in found:
         curves, limit, meaning = [found["pooled_spectrum"]], found["ridge"], "ridge"
@@ -95,7 +95,7 @@ def _spectrum(task: Task, method: Method, found: Finding) -> Chart:
     else:
         curves, limit, meaning = found["spectra"], 2 / found["step_size"], "steps diverge above"
         title = "Spectrum of each silo’s Gram matrix"
-        names = [f"silo {name}" for name in task.silo_names(len(curves))]
+        names = [f"silo {name}" for name in problem.silo_names(len(curves))]
     traces = [_eigenvalues(method, curve, name) for curve, name in zip(curves, names, strict=True)]
     longest = max(max(curve["ranks"]) for curve in curves)
     lines = [limit] if "pooled_spectrum" in found or _by_itself(method) else []
@@ -136,7 +136,7 @@ def _line(x: list[float], y: list[float], text: str) -> Trace:
     }
 
 
-def _steps(task: Task, method: Method, found: Finding) -> Chart:
+def _steps(problem: Problem, method: Method, found: Finding) -> Chart:
     """Each silo's step as a share of the one at which its own steps would diverge."""
     shares = [found["step_size"] * value / 2 for value in found["largest_eigenvalues"]]
     names = called(found["silos"], len(shares))

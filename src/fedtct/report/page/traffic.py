@@ -20,8 +20,8 @@ from fedtct.report.page.blocks import (
     ticks,
     trace_of,
 )
+from fedtct.report.page.problems import Method, Problem
 from fedtct.report.page.progress import MEASURES, THICK, WIDER, place, round_of
-from fedtct.report.page.tasks import Method, Task
 from fedtct.runs.summary import in_megabytes
 
 WAYS = {"down": "received", "up": "sent"}
@@ -29,9 +29,9 @@ MOST_SILOS = 60  # in a table or a chart with a row for each
 COLUMNS = ("silo", "rounds it answered", "MB received", "MB sent")
 
 
-def section(task: Task) -> Section | None:
+def section(problem: Problem) -> Section | None:
     """A chart each way: of one method every silo and round, and a table of its silos; of several their means."""
-    talking = [method for method in task.methods if any(row.bytes_up for row in method.runs[0].history)]
+    talking = [method for method in problem.methods if any(row.bytes_up for row in method.runs[0].history)]
     if not talking:
         return None
     (first, *_) = talking

@@ -13,13 +13,13 @@ from fedtct import __version__
 from fedtct.files import strict, write_text
 from fedtct.report.page import classes, dealing, progress, reproduce, results, silos, stage2, traffic
 from fedtct.report.page.blocks import Chart, Section
-from fedtct.report.page.tasks import Task, arrange
+from fedtct.report.page.problems import Problem, arrange
 from fedtct.report.style import COLOURS
 from fedtct.runs.folder import RunFolder
 
 REPORT = "report.html"
 LONGEST = 32  # letters of a word in a table
-SECTIONS: tuple[Callable[[Task], Section | None], ...] = (
+SECTIONS: tuple[Callable[[Problem], Section | None], ...] = (
     results.section,
     progress.section,
     dealing.section,
@@ -46,7 +46,7 @@ def is_report(path: Path) -> bool:
 
 def render(runs: Sequence[RunFolder]) -> str:
     """The page as text."""
-    tasks = arrange(runs)
+    problems = arrange(runs)
     charts: list[dict[str, Any]] = []
 
     def place(chart: Chart) -> int:
@@ -62,8 +62,8 @@ def render(runs: Sequence[RunFolder]) -> str:
         lstrip_blocks=True,
     )
     environment.globals |= {"place": place, "charts": charts, "to_json": to_json, "read": read, "pieces": pieces}
-    pages = [(task, [section for make in SECTIONS if (section := make(task))]) for task in tasks]
-    methods = {method.label: method for task in tasks for method in task.methods}
+    pages = [(problem, [section for make in SECTIONS if (section := make(problem))]) for problem in problems]
+    methods = {method.label: method for problem in problems for method in problem.methods}
     return environment.get_template("page.html").render(
         pages=pages, methods=list(methods.values()), colours=COLOURS, version=__version__
     )

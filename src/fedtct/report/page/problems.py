@@ -1,4 +1,4 @@
-"""Which runs a page shows: tasks (the data and how it is dealt), methods on them, and each method's seeds."""
+"""Which runs a page shows: problems (the data and how it is dealt), methods on them, and each method's seeds."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,7 @@ Differences = dict[str, dict[str, list[str]]]  # by setting and by value, the me
 class Method:
     """Runs that differ in their seed alone, and in what was chosen for each of them from the same candidates.
 
-    ``index`` is its colour and symbol, the same on every task; ``chosen`` says of each such setting from what.
+    ``index`` is its colour and symbol, the same on every problem; ``chosen`` says of each such setting from what.
     """
 
     label: str
@@ -52,7 +52,7 @@ class Method:
 
 
 @dataclass(frozen=True)
-class Task:
+class Problem:
     """What was to be learnt, and the methods that were tried."""
 
     title: str
@@ -93,23 +93,23 @@ def called(names: Sequence[str], count: int) -> list[str]:
     return [name.removeprefix("silo ") for name in names] if len(names) == count else [*map(str, range(count))]
 
 
-def arrange(runs: Sequence[RunFolder]) -> list[Task]:
-    """Runs by task and method; methods are told apart by what differs, seeds of one are put together."""
+def arrange(runs: Sequence[RunFolder]) -> list[Problem]:
+    """Runs by problem and method; methods are told apart by what differs, seeds of one are put together."""
     runs, chosen = _contenders(runs)
     labels = _labels(runs, chosen)
     look = looks([*dict.fromkeys(labels.values())])
-    of_task: dict[str, dict[str, list[RunFolder]]] = {}
+    of_problem: dict[str, dict[str, list[RunFolder]]] = {}
     for run in runs:
-        of_task.setdefault(_title(run, runs), {}).setdefault(labels[run.path], []).append(run)
-    tasks = []
-    for methods in of_task.values():
+        of_problem.setdefault(_title(run, runs), {}).setdefault(labels[run.path], []).append(run)
+    problems = []
+    for methods in of_problem.values():
         same = [run for of_method in methods.values() for run in of_method]
         stayed = {silos_told(run) for run in same}  # if runs differ in that, a note says so
         title = _title(same[0], runs, stayed.pop() if len(stayed) == 1 else "")
         by_seed = {label: sorted(own, key=lambda run: run.config.seed) for label, own in methods.items()}
         found = [Method(label, look[label], own, chosen[own[0].path]) for label, own in by_seed.items()]
-        tasks.append(Task(title, found))
-    return tasks
+        problems.append(Problem(title, found))
+    return problems
 
 
 def _contenders(runs: Sequence[RunFolder]) -> tuple[Sequence[RunFolder], Choices]:
@@ -226,7 +226,7 @@ def listed(words: Sequence[str]) -> str:
 
 
 def _title(run: RunFolder, runs: Sequence[RunFolder], silos: str = "") -> str:
-    """The task in words: the dataset, the split, how many silos, a table's target, and whatever else differs."""
+    """The problem in words: the dataset, the split, how many silos, a table's target, and whatever else differs."""
     config = run.config
     more = [name for name in settings_of("data") if name not in ("dataset", "split", "silos")]
     named = [name for name in more if any(_value(other, name) != _value(run, name) for other in runs)]
