@@ -160,7 +160,7 @@ def test_where_one_silo_holds_nothing_out_the_others_are_rated_on_what_they_do(f
     card = capsys.readouterr().out
     for silo, rating in ratings.items():
         assert f"| {silo} | {rating} |" in card
-    assert "Note: tiny holds nothing out: what is rated on held-out samples says nothing about it" in card
+    assert "Note: nothing is held out by tiny: what is rated on held-out samples says nothing about it" in card
 
 
 def test_predict_evaluate_and_export(folder, capsys):

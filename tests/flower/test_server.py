@@ -367,7 +367,7 @@ def test_the_report_calls_silos_by_their_names(stage2, tmp_path):
     assert "fedtct deploy run app" in page
     assert "% on the data that silos train on, not on new samples" in page  # these silos hold nothing out
     assert "fedtct compare" not in page  # nobody can pool what is elsewhere
-    left = "clinic-1 took no part in stage 2, which made the model."
+    left = ", which made the model, went without clinic-1."
     assert left in page
     card = write_card(Saved.load(run), "model")
     assert left in card

@@ -204,4 +204,4 @@ def test_silos_elsewhere_that_hold_nothing_out_are_named(compared: Path, run_wit
         (run.path / "agreement.json").write_text(json.dumps(agreed))
         assert hold_nothing_out(run) == told
         (problem,) = arrange([run])
-        assert problem.caveats.startswith(f"{names[1]} holds nothing out: ") == bool(told)
+        assert problem.caveats.startswith(f"Nothing is held out by {names[1]}: ") == bool(told)

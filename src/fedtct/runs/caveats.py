@@ -20,7 +20,10 @@ FALLEN = 0.01  # in accuracy or R² that is worth a word
 
 
 def caveats(runs: Sequence[RunFolder]) -> list[str]:
-    """Sentences to read beside the ratings of runs, without their full stops; most runs need none."""
+    """Sentences to read beside the ratings of runs; most runs need none.
+
+    They have no full stops, and may be given capitals: none begins with the name of a silo.
+    """
     found = [*map(absent, runs), _not_rated(runs), _no_r2(runs), _rough(runs), _fallen(runs)]
     found += map(_chosen_by_the_same, runs)
     return [text for text in dict.fromkeys(found) if text]
@@ -35,8 +38,8 @@ def absent(run: RunFolder) -> str:
     there = {name for row in rows if row.stage == stage for name in row.silos}
     gone = [name for name in agreed["silos"] if name not in there]
     never = run.config.silos - len(agreed["silos"])
-    part = "no part in stage 2, which made the model" if stage == "stage2" else "no part in training"
-    told = [f"{listing(gone)} took {part}"] if gone else []
+    part = "stage 2, which made the model," if stage == "stage2" else "training"
+    told = [f"{part} went without {listing(gone)}"] if gone else []
     told += [f"{never} of {run.config.silos} silos took no part"] if never > 0 else []
     return "; ".join(told)
 
@@ -57,8 +60,8 @@ def _not_rated(runs: Iterable[RunFolder]) -> str:
     names = list(dict.fromkeys(name for run in runs for name in hold_nothing_out(run)))
     if not names:
         return ""
-    holds, whom = ("holds", "it") if len(names) == 1 else ("hold", "them")
-    return f"{listing(names)} {holds} nothing out: what is rated on held-out samples says nothing about {whom}"
+    whom = "it" if len(names) == 1 else "them"
+    return f"nothing is held out by {listing(names)}: what is rated on held-out samples says nothing about {whom}"
 
 
 def _no_r2(runs: Iterable[RunFolder]) -> str:
@@ -74,7 +77,7 @@ def _no_r2(runs: Iterable[RunFolder]) -> str:
     if not names:
         return ""
     worst = "; the worst silo is another" if others else ""
-    return f"{listing(names)}: no R² on held-out targets that are all alike, or one alone{worst}"
+    return f"no R² for {listing(names)}, whose held-out targets are all alike, or one alone{worst}"
 
 
 def _diverged(run: RunFolder) -> bool:

@@ -73,8 +73,7 @@ class Problem:
     def caveats(self) -> str:
         """Sentences about silos that held-out samples say little or nothing about; empty where there are none."""
         told = caveats([run for method in self.methods for run in method.runs])
-        ours = ("some silos", "worst silo", "the same held-out samples", "held-out ratings")  # no name of a silo's
-        return " ".join(f"{text[0].upper()}{text[1:]}." if text.startswith(ours) else f"{text}." for text in told)
+        return " ".join(map(sentence, told))
 
     def findings(self, name: str) -> Iterable[tuple[Method, RunFolder, Any]]:
         """What was found out about each run, where it was."""
@@ -223,6 +222,11 @@ def listed(words: Sequence[str]) -> str:
     """Words as in a sentence: a, b and c."""
     *most, last = words
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def sentence(text: str) -> str:
+    """With a capital and a full stop."""
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _title(run: RunFolder, runs: Sequence[RunFolder], silos: str = "") -> str:

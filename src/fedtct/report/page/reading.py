@@ -6,7 +6,7 @@ from fedtct.history import rated_on
 from fedtct.report.page.blocks import Rating
 from fedtct.report.page.chosen import chosen_from
 from fedtct.report.page.headline import CENTRALIZED, standard_error
-from fedtct.report.page.problems import Problem, differences, listed
+from fedtct.report.page.problems import Problem, differences, listed, sentence
 from fedtct.runs.finding_types import CLASSES
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.settings import ELSEWHERE
@@ -52,7 +52,7 @@ def reading(problem: Problem, rating: Rating) -> str:
         shared = ", of sharing the features’ statistics," if stages > 1 else ""
         parts.append(f"Rounds are those of stage 1{shared} and of stage 2.")
     promises = dict.fromkeys(promise for method in problem.methods if (promise := method.config.promise()))
-    parts += [f"{promise[0].upper()}{promise[1:]}." for promise in promises]
+    parts += map(sentence, promises)
     methods = dict.fromkeys(method.config.method for method in problem.methods)
     elsewhere = any(run.config.data == ELSEWHERE for run in runs)  # nobody can pool that
     if CENTRALIZED not in methods and not elsewhere:
