@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from fedtct.data.samples import as_samples
 from fedtct.errors import FedtctError
-from fedtct.federation import pick_device
 from fedtct.files import replacing
+from fedtct.hardware.devices import pick_device
 from fedtct.history import History
 from fedtct.models import Model, Network, NetworkSpec, Weights
 from fedtct.models.network import check_layout

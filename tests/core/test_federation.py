@@ -25,7 +25,7 @@ from fedtct import (
     ScaffoldRegression,
     Silo,
 )
-from fedtct.federation.local import size
+from fedtct.federation.local import content_bytes
 from fedtct.seeds import digest
 
 STAGE1 = {"rounds": 2, "local_epochs": 1, "batch_size": 8}
@@ -175,4 +175,4 @@ def test_replies_are_reported_as_they_come():
 
 def test_the_size_of_a_message_is_that_of_its_content():
     message = {"w": torch.zeros(3, 2), "s": torch.zeros(4, dtype=torch.float64), "n": 7, "lr": 0.1, "how": "none"}
-    assert size(message) == 3 * 2 * 4 + 4 * 8 + 8 + 8 + 4
+    assert content_bytes(message) == 3 * 2 * 4 + 4 * 8 + 8 + 8 + 4

@@ -23,7 +23,7 @@ from fedtct import (
     Scaffold,
     TangentFeatures,
 )
-from fedtct.federation.local import size
+from fedtct.federation.local import content_bytes
 from fedtct.models import InputSpec, Network
 from fedtct.training import Frozen, apart
 
@@ -75,7 +75,8 @@ class Overheard(LocalFederation):
         replies = super().ask(question, message)
         self.asked.append(question)
         if question in ("freeze", "train"):
-            self.travelled += size(message) + sum(map(size, replies.messages)) // len(replies.messages)
+            up = sum(map(content_bytes, replies.messages)) // len(replies.messages)
+            self.travelled += content_bytes(message) + up
         return replies
 
 

@@ -11,7 +11,8 @@ from core_helpers import skewed_data
 
 from fedtct import LocalFederation, Silo
 from fedtct.federation import local
-from fedtct.federation.local import pick_device, pick_precision
+from fedtct.hardware import devices
+from fedtct.hardware.devices import pick_device, pick_precision
 from fedtct.hardware.memory import free_bytes
 from fedtct.seated_silo import SeatedSilo
 from fedtct.training import graphs
@@ -124,10 +125,10 @@ def test_a_gpu_that_torch_has_no_kernels_for_is_left_alone(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch, "ones", fail)
-    local._gpu_computes.cache_clear()
+    devices._gpu_computes.cache_clear()
     with pytest.warns(UserWarning, match=r"the GPU cannot be used, the processor is \(no kernel image is available\)"):
         assert pick_device("auto") == torch.device("cpu")
-    local._gpu_computes.cache_clear()
+    devices._gpu_computes.cache_clear()
 
 
 def test_rows_of_numbers_keep_their_digits(monkeypatch):

@@ -24,7 +24,7 @@ from fedtct import (
     TangentFeatures,
 )
 from fedtct.errors import LARGEST_NUMBER, LARGEST_WHOLE
-from fedtct.federation import pick_device
+from fedtct.hardware.devices import pick_device
 
 X, Y = skewed_data((20,))[0]
 IMAGES = torch.zeros(20, 1, 8, 8, dtype=torch.uint8)

@@ -19,8 +19,8 @@ from fedtct.data.texts import composed
 from fedtct.deploy.privacy_budget import Budget
 from fedtct.deploy.settings import check_settings
 from fedtct.errors import FedtctError, check_one_of, check_positive
-from fedtct.federation import pick_device, pick_precision
 from fedtct.files import fingerprint, glance
+from fedtct.hardware.devices import pick_device, pick_precision
 from fedtct.importing import import_function, is_function_name
 from fedtct.privacy import check_budget
 from fedtct.runs.places import check_place

@@ -1,6 +1,6 @@
 """The silos one can ask, in this process or elsewhere."""
 
 from fedtct.federation.base import Cost, Federation, Replies, weighted_sum
-from fedtct.federation.local import LocalFederation, pick_device, pick_precision
+from fedtct.federation.local import LocalFederation
 
-__all__ = ["Cost", "Federation", "LocalFederation", "Replies", "pick_device", "pick_precision", "weighted_sum"]
+__all__ = ["Cost", "Federation", "LocalFederation", "Replies", "weighted_sum"]

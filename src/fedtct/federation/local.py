@@ -1,11 +1,8 @@
 """A federation whose silos live in this process: simulation, and the reference for every other engine."""
 
-import re
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,16 +11,15 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fedtct.data.tables import is_table
-from fedtct.errors import FedtctError, check_one_of, check_whole, first_line, listing
+from fedtct.errors import FedtctError, check_whole, listing
 from fedtct.federation.base import Cost, Federation, Replies
+from fedtct.hardware.devices import pick_device, pick_precision
 from fedtct.models import NetworkSpec
 from fedtct.questions import Message, about
 from fedtct.seated_silo import SeatedSilo
 from fedtct.seeds import generator
 from fedtct.silo import Silo, SiloData, pool
 from fedtct.training.graphs import GraphTrainer
-
-BF16_FROM = (8, 0)  # of a GPU's capabilities: earlier ones work bf16 out step by step, slower than float32
 
 
 class LocalFederation(Federation):
@@ -54,7 +50,10 @@ class LocalFederation(Federation):
         if len({id(silo) for silo in given}) < len(given):
             raise FedtctError("one Silo is given twice, and its samples would count twice: make a Silo for each place")
         self.device = pick_device(device)
-        self.silos = [seat(silo, index, self.device) for index, silo in enumerate(given)]
+        self.silos = [  # one that came with a place keeps it
+            silo if isinstance(silo, SeatedSilo) else SeatedSilo(silo, index, self.device)
+            for index, silo in enumerate(given)
+        ]
         self._asked_precision = precision
         rows = precision == "auto" and any(silo.given.holds_rows() for silo in self.silos)
         self.precision = pick_precision("fp32" if rows else precision, self.device)
@@ -95,9 +94,9 @@ class LocalFederation(Federation):
         seconds = time.perf_counter() - start
         asked = self._asked(question, message)
         names = [name for silo, name in zip(self.silos, self.names(), strict=True) if silo in asked]
-        up = {name: size(reply) for name, reply in zip(names, messages, strict=True)}
+        up = {name: content_bytes(reply) for name, reply in zip(names, messages, strict=True)}
         total = sum(map(len, self.silos)) if len(asked) < len(self.silos) else None
-        return Replies(messages, Cost.of(dict.fromkeys(up, size(message)), up, seconds), total)
+        return Replies(messages, Cost.of(dict.fromkeys(up, content_bytes(message)), up, seconds), total)
 
     def _asked(self, question: str, message: Message) -> list[SeatedSilo]:
         """Everybody, or of a round of training those that are drawn for it."""
@@ -170,7 +169,7 @@ def _train_side_by_side(silos: list[SeatedSilo], trainer: GraphTrainer, message:
     ]
 
 
-def size(message: Message) -> int:
+def content_bytes(message: Message) -> int:
     """Bytes of a message's content: its tensors, eight for a number, one a character."""
     total = 0
     for value in message.values():
@@ -191,46 +190,3 @@ def as_silo(given: Any, index: int) -> SiloData | SeatedSilo:
     if isinstance(given, tuple | list) and len(given) == 2:
         return Silo(*given, name=name)
     raise FedtctError(f"{name} is {type(given).__name__}: a silo is a Silo, a pair (x, y) or a torch Dataset")
-
-
-def seat(silo: SiloData | SeatedSilo, index: int, device: torch.device) -> SeatedSilo:
-    """A silo at its place; one that came with a place keeps it."""
-    return silo if isinstance(silo, SeatedSilo) else SeatedSilo(silo, index, device)
-
-
-def pick_device(device: torch.device | str) -> torch.device:
-    """The device of that name; "auto" is a GPU if there is one."""
-    if (default := torch.get_default_device().type) != "cpu":
-        raise FedtctError(
-            f"torch's default device is '{default}', and fedtct works on several: call torch.set_default_device('cpu') "
-            "first. A GPU is taken all the same; device= says which."
-        )
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() and _gpu_computes() else "cpu"
-    if not re.fullmatch(r"(cpu|cuda)(:\d+)?", str(device)):
-        raise FedtctError(f"unknown device '{device}'. Use 'auto', 'cpu' or 'cuda'.")
-    chosen = torch.device(device)
-    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        raise FedtctError(f"device '{device}' was asked for, but there is none here. Use 'auto' or 'cpu'.")
-    if chosen.type == "cuda" and chosen.index is None:
-        return torch.device("cuda", torch.cuda.current_device())  # other threads may be at another
-    return chosen
-
-
-@cache
-def _gpu_computes() -> bool:
-    """Whether this torch has kernels for the GPU: for one that is too old for it, it has none."""
-    try:
-        torch.ones(1, device="cuda").add_(1)
-    except RuntimeError as error:
-        warnings.warn(f"the GPU cannot be used, the processor is ({first_line(error)})", stacklevel=3)
-        return False
-    return True
-
-
-def pick_precision(precision: str, device: torch.device) -> torch.dtype | None:
-    """The precision that forward passes are cast to; none for that of the weights."""
-    check_one_of(("auto", "fp32", "bf16"), precision=precision)
-    if precision == "auto" and (device.type != "cuda" or torch.cuda.get_device_capability(device) < BF16_FROM):
-        return None
-    return None if precision == "fp32" else torch.bfloat16

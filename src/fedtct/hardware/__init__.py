@@ -1,1 +1,1 @@
-"""What the machine offers: memory, GPU kernels that work, and float32 that is float32."""
+"""What the machine offers: devices, memory, GPU kernels that work, and float32 that is float32."""

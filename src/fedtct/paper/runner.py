@@ -17,8 +17,9 @@ from typing import Any
 
 from fedtct.classifier import NetworkClassifier
 from fedtct.errors import Diverged, check_one_of
-from fedtct.federation import LocalFederation, pick_device
+from fedtct.federation import LocalFederation
 from fedtct.files import write_text
+from fedtct.hardware.devices import pick_device
 from fedtct.models.pretrained import write_state_dict
 from fedtct.paper.folder import KEPT, OutOfTime, PaperRun, Paused, begun, new_half, resumed
 from fedtct.paper.protocol import HOLDOUT, SCALES, STAGE1_IS, STAGE2_LR, Retrain, Run, Tangent, Train

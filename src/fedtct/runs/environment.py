@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 import fedtct
-from fedtct.federation import pick_device
 from fedtct.files import fingerprint
+from fedtct.hardware.devices import pick_device
 from fedtct.importing import is_function_name
 
 

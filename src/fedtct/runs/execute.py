@@ -15,8 +15,9 @@ from fedtct.classifier import Fit
 from fedtct.data import Dataset, load_dataset, partition
 from fedtct.data.sources import Reading, read_samples, read_silo, silo_paths
 from fedtct.errors import FedtctError, listing
-from fedtct.federation import LocalFederation, pick_device, pick_precision
+from fedtct.federation import LocalFederation
 from fedtct.files import files_of
+from fedtct.hardware.devices import pick_device, pick_precision
 from fedtct.hardware.memory import free_bytes
 from fedtct.models import InputSpec, build_module, build_own
 from fedtct.runs.config import RunConfig

@@ -14,8 +14,8 @@ import torch
 
 from fedtct.classifier import MODEL_FILE, Classifier, Fit
 from fedtct.errors import Diverged, FedtctError, listing, quoted
-from fedtct.federation import pick_device
 from fedtct.files import drop_halves, fingerprint, read_json, sync, write_json, write_text
+from fedtct.hardware.devices import pick_device
 from fedtct.history import Checkpoint, Finding, History, Journal, Row
 from fedtct.models import Model
 from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
