@@ -7,13 +7,13 @@ if importlib.util.find_spec("flwr") is None:
 
 from flower_helpers import InlineGrid, parts
 
-from fedtct.federation import flower, post
+from fedtct.federation.flower import federation, post
 
 
 @pytest.fixture
 def no_pauses(monkeypatch):
     """A server that does not wait before it asks or looks again: silos in this process answer at once."""
-    monkeypatch.setattr(flower, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(federation, "PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(post, "POLL_SECONDS", 0.01)
 
 

@@ -12,8 +12,8 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import fedtct
 from fedtct.deploy.client_app import Seat, client_app
-from fedtct.federation.exchange import Terms
-from fedtct.federation.flower import FlowerFederation
+from fedtct.federation.flower.exchange import Terms
+from fedtct.federation.flower.federation import FlowerFederation
 
 SILOS = 4
 TCT = fedtct.TCT(

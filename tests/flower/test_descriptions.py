@@ -12,8 +12,8 @@ from flower_helpers import METHODS, Tampered, arrays, config, over
 
 import fedtct
 from fedtct.agreement import agree, misfit
-from fedtct.federation.checks import flaw
-from fedtct.federation.wire import as_array
+from fedtct.federation.flower.checks import flaw
+from fedtct.federation.flower.wire import as_array
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 

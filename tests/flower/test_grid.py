@@ -9,8 +9,7 @@ from flwr.app import Context, RecordDict
 from flwr.common.serde import recorddict_to_proto
 
 from fedtct.deploy.client_app import reply
-from fedtct.federation.sizes import sent_bytes
-from fedtct.federation.wire import pack, unpack
+from fedtct.federation.flower.wire import pack, sent_bytes, unpack
 from fedtct.importing import import_function
 from fedtct.models import build_own
 

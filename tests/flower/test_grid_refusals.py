@@ -10,7 +10,7 @@ from flwr.app import Message as FlowerMessage
 
 import fedtct
 from fedtct.deploy.client_app import client_app
-from fedtct.federation.exchange import Terms
+from fedtct.federation.flower.exchange import Terms
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 

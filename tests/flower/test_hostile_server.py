@@ -17,7 +17,7 @@ import fedtct
 from fedtct import FedtctError, privacy
 from fedtct.deploy.client_app import UNTOLD, client_app
 from fedtct.deploy.privacy_budget import SPENT, Budget
-from fedtct.federation.wire import ERROR, fixed_buffers, unpack
+from fedtct.federation.flower.wire import ERROR, fixed_buffers, unpack
 from fedtct.seated_silo import SeatedSilo
 
 pytestmark = pytest.mark.usefixtures("no_pauses")

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedtct
-from fedtct.federation.checks import flaw
-from fedtct.federation.roster import Roster
-from fedtct.federation.wire import as_array
+from fedtct.federation.flower.checks import flaw
+from fedtct.federation.flower.roster import Roster
+from fedtct.federation.flower.wire import as_array
 from fedtct.questions import QUESTIONS, RATING
 from fedtct.tangent import Moments, Normaliser, feature_count
 from fedtct.tasks import sorted_names

@@ -8,7 +8,7 @@ from flower_helpers import METHODS, InlineGrid, over, parts
 
 import fedtct
 from fedtct.deploy.cache import RunCache
-from fedtct.federation.wire import OTHER_DATA
+from fedtct.federation.flower.wire import OTHER_DATA
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 

@@ -7,7 +7,7 @@ from flwr.app import Message as FlowerMessage
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedtct.deploy.local_dp import with_flowers_noise
-from fedtct.federation.wire import pack
+from fedtct.federation.flower.wire import pack
 from fedtct.models import Weights
 from fedtct.privacy import noisy_update
 

@@ -13,8 +13,8 @@ from fedtct.cli import main
 from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.messages import OF_THE_SAMPLES, made_up, messages, some_of
 from fedtct.deploy.server_app import read_run
-from fedtct.federation.exchange import Terms
-from fedtct.federation.flower import FlowerFederation
+from fedtct.federation.flower.exchange import Terms
+from fedtct.federation.flower.federation import FlowerFederation
 from fedtct.runs.config import RunConfig
 from fedtct.silo import Silo
 

@@ -7,7 +7,7 @@ import torch
 from flower_helpers import InlineGrid
 
 from fedtct import TCT, FedAvg, Ridge, Silo, TangentFeatures
-from fedtct.federation.flower import FlowerFederation, Terms
+from fedtct.federation.flower.federation import FlowerFederation, Terms
 
 
 def part(seed, classes):

@@ -14,8 +14,8 @@ from PIL import Image
 import fedtct
 from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.server_app import ServerConfig, read_run, serve
-from fedtct.federation import post
-from fedtct.federation.wire import FORGET
+from fedtct.federation.flower import post
+from fedtct.federation.flower.wire import FORGET
 from fedtct.report.page import silos
 from fedtct.report.page.problems import arrange
 from fedtct.runs.config import RunConfig

@@ -8,10 +8,10 @@ import torch
 from flower_helpers import METHODS, InlineGrid, Tampered, arrays, config, local, parts
 
 import fedtct
-from fedtct.federation.checks import flaw
-from fedtct.federation.exchange import Terms
-from fedtct.federation.flower import FlowerFederation
-from fedtct.federation.wire import VERSION, as_array
+from fedtct.federation.flower.checks import flaw
+from fedtct.federation.flower.exchange import Terms
+from fedtct.federation.flower.federation import FlowerFederation
+from fedtct.federation.flower.wire import VERSION, as_array
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 FEDAVG = fedtct.FedAvg("mlp", rounds=2, local_epochs=1, num_classes=10)

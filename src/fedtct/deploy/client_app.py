@@ -27,8 +27,7 @@ from fedtct.deploy.log_lines import say, warnings_said
 from fedtct.deploy.privacy_budget import Budget, Refusal
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.errors import FedtctError
-from fedtct.federation.local import LocalFederation
-from fedtct.federation.wire import (
+from fedtct.federation.flower.wire import (
     CHANGED,
     ERROR,
     FORGET,
@@ -44,6 +43,7 @@ from fedtct.federation.wire import (
     unpack,
     unseal,
 )
+from fedtct.federation.local import LocalFederation
 from fedtct.hardware.devices import pick_device
 from fedtct.importing import import_function
 from fedtct.models import NetworkSpec

@@ -9,7 +9,7 @@ from flwr.app import Message as FlowerMessage
 from flwr.clientapp.mod import LocalDpMod
 
 from fedtct.errors import FedtctError
-from fedtct.federation.wire import pack, unpack
+from fedtct.federation.flower.wire import pack, unpack
 from fedtct.models import Weights
 from fedtct.privacy import Draws, bounded, noisy_update, update_sensitivity
 

@@ -13,9 +13,8 @@ from fedtct.answers import LABELS, NAMES, NUMBERS
 from fedtct.data.samples import as_samples, take
 from fedtct.data.sources import Reading, read_silo
 from fedtct.deploy.silo_config import SiloConfig
+from fedtct.federation.flower.wire import SILO, VERSION, Envelope, fits_fp16, network_text, pack, seal, sent_bytes
 from fedtct.federation.local import LocalFederation
-from fedtct.federation.sizes import sent_bytes
-from fedtct.federation.wire import SILO, VERSION, Envelope, fits_fp16, network_text, pack, seal
 from fedtct.least_squares import RidgePath, Sums
 from fedtct.models import NetworkSpec
 from fedtct.questions import QUESTIONS, Message

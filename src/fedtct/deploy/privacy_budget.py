@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from fedtct.errors import FedtctError
-from fedtct.federation.wire import FORGET
+from fedtct.federation.flower.wire import FORGET
 from fedtct.files import read_json, write_json
 from fedtct.models import NetworkSpec
 from fedtct.privacy import epsilon_of, is_noised, mu_of

@@ -19,8 +19,8 @@ from fedtct.deploy.polling import pull_sooner
 from fedtct.deploy.registration import whose_keys
 from fedtct.deploy.settings import check_settings
 from fedtct.errors import FedtctError, check_not_negative
-from fedtct.federation.exchange import Terms
-from fedtct.federation.flower import FlowerFederation
+from fedtct.federation.flower.exchange import Terms
+from fedtct.federation.flower.federation import FlowerFederation
 from fedtct.files import write_text
 from fedtct.history import Checkpoint
 from fedtct.importing import import_function, is_function_name

@@ -15,8 +15,8 @@ from fedtct.classifier import Fit
 from fedtct.deploy.client_app import Seat, client_app
 from fedtct.deploy.processes import QUIET
 from fedtct.errors import FedtctError
-from fedtct.federation.exchange import Terms
-from fedtct.federation.flower import FlowerFederation
+from fedtct.federation.flower.exchange import Terms
+from fedtct.federation.flower.federation import FlowerFederation
 from fedtct.history import Checkpoint
 from fedtct.importing import is_function_name
 from fedtct.runs.config import RunConfig

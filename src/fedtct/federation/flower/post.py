@@ -10,11 +10,10 @@ from flwr.app import RecordDict
 from flwr.serverapp import Grid
 
 import fedtct
-from fedtct.federation.checks import flaw
-from fedtct.federation.exchange import Exchange, Terms
-from fedtct.federation.roster import Roster
-from fedtct.federation.sizes import sent_bytes
-from fedtct.federation.wire import (
+from fedtct.federation.flower.checks import flaw
+from fedtct.federation.flower.exchange import Exchange, Terms
+from fedtct.federation.flower.roster import Roster
+from fedtct.federation.flower.wire import (
     CHANGED,
     ERROR,
     FORGET,
@@ -27,6 +26,7 @@ from fedtct.federation.wire import (
     addressed,
     pack,
     seal,
+    sent_bytes,
     unpack,
 )
 from fedtct.models import NetworkSpec

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedtct.answers import LABELS, NAMES, NUMBERS
 from fedtct.errors import listing
-from fedtct.federation.descriptions import misdescribed
+from fedtct.federation.flower.descriptions import misdescribed
 from fedtct.questions import HELD, RATING, SCORES, Message, about
 from fedtct.tangent import Normaliser
 from fedtct.tasks import Score

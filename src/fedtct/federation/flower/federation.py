@@ -10,11 +10,11 @@ from torch import Tensor
 from fedtct.agreement import misfit, novelties
 from fedtct.errors import FedtctError
 from fedtct.federation.base import Cost, Federation, Replies
-from fedtct.federation.exchange import Exchange, Terms
-from fedtct.federation.post import Letter, Post
-from fedtct.federation.roster import Roster
-from fedtct.federation.standing import Standing, as_tensors, under
-from fedtct.federation.wire import FORGET, Envelope, fits_fp16, network_text
+from fedtct.federation.flower.exchange import Exchange, Terms
+from fedtct.federation.flower.post import Letter, Post
+from fedtct.federation.flower.roster import Roster
+from fedtct.federation.flower.standing import Standing, as_tensors, under
+from fedtct.federation.flower.wire import FORGET, Envelope, fits_fp16, network_text
 from fedtct.models import NetworkSpec
 from fedtct.questions import Message, about
 from fedtct.seeds import digest
