@@ -1,7 +1,7 @@
 """Whether a reply is what was asked for: silos are other people's machines, and one must not end the run of all."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from numbers import Real
 
 import torch
@@ -10,14 +10,13 @@ from torch import Tensor
 from fedtct.answers import LABELS, NAMES, NUMBERS
 from fedtct.errors import listing
 from fedtct.federation.flower.descriptions import misdescribed
-from fedtct.questions import HELD, RATING, SCORES, Message, about
+from fedtct.questions import ANY_RATING, HELD, RATING, SCORES, Message, about
 from fedtct.tangent import Normaliser
-from fedtct.tasks import Score
 
 MAY_DIVERGE = ("loss",)  # a model's that diverged is no number, which is not the silo's fault
 NOT_NEGATIVE = ("m2", "yy", "losses", *SCORES)  # counts, sums of squares and of log-losses
 REAL = (torch.float32, torch.float64)
-COUNTS = (*REAL, torch.int64)  # several models are assessed by arrays
+COUNTS = (*REAL, torch.int64)  # several models are rated by arrays
 ROUNDING = 0.01  # by far more than eigenvalues of features in half precision are off by
 DESCRIBES = {  # what a description holds besides, by its kind of samples and of answers
     "table": ("columns",),
@@ -63,20 +62,20 @@ def _lacking(question: str, asked: Message, reply: Message) -> str:
 
 def _miscounted(question: str, reply: Message, samples: int | None, held_out: int | None) -> str:
     n, steps = reply.get("n", samples or 1), reply.get("steps", 1)
-    judged = question == "calibrate"  # n is of held-out samples then, which need not be
+    judged = about(question).of_held_out  # such samples need not be
     if type(n) is not int or n < (0 if judged else 1):
         return f"it says that it has {n!r} samples"
     if judged and held_out is not None and n > held_out:
         return f"it says that it judged by {n!r} samples, but it told of {held_out} that it holds out"
     if not judged and samples not in (None, n):
         return f"it says that it has {n!r} samples, but it told of {samples}: they must stay the same during a run"
-    if question == "train" and (type(steps) is not int or steps < 1):
+    if "steps" in about(question).reply and (type(steps) is not int or steps < 1):
         return f"it says that it took {steps!r} steps"
     return ""
 
 
 def _wrong_numbers(question: str, reply: Message) -> str:
-    for name in _numbers(question, reply):
+    for name in (name for name in about(question).numbers if name in reply):
         value, kind = reply[name], name.removeprefix(HELD)
         if not isinstance(value, Real) or not (kind in MAY_DIVERGE or math.isfinite(value)):
             return f"its '{name}' is {value!r}, no number"
@@ -86,9 +85,11 @@ def _wrong_numbers(question: str, reply: Message) -> str:
 
 
 def _wrong_arrays(question: str, asked: Message, reply: Message, outputs: int, features: int) -> str:
-    for name, shape in _shapes(question, asked, reply, outputs, features).items():
-        found, like = reply[name], asked.get(name)
-        kinds = (like.dtype,) if isinstance(like, Tensor) else COUNTS if question == "assess" else REAL
+    shapes_of = about(question).arrays
+    shapes = shapes_of(asked, outputs, features) if shapes_of else {}
+    for name in (name for name in shapes if name in reply):
+        found, shape, like = reply[name], shapes[name], asked.get(name)
+        kinds = (like.dtype,) if isinstance(like, Tensor) else COUNTS if name in ANY_RATING else REAL
         if not isinstance(found, Tensor) or found.dtype not in kinds:
             return f"its '{name}' is no array of {listing(str(kind).removeprefix('torch.') for kind in kinds)}"
         if tuple(found.shape) != shape:
@@ -112,7 +113,7 @@ def _impossible(question: str, asked: Message, reply: Message, held_out: int | N
     if question == "sums" and reply["s"][0] != reply["n"]:  # noise leaves it as it is
         return "its 's' is of another number of samples"
     if about(question).rates and "samples" in reply:
-        trained_on = 0 if question == "assess" and not asked["train"] else reply["n"]
+        trained_on = reply["n"] if asked.get("train", True) else 0
         return _misrated(reply, {"": trained_on, HELD: held_out})
     return ""
 
@@ -126,35 +127,3 @@ def _misrated(reply: Message, samples: Mapping[str, int | None]) -> str:
         if bool((correct > rated).any()):
             return f"its '{which}correct' is more than its '{which}samples'"
     return ""
-
-
-def _numbers(question: str, reply: Message) -> Sequence[str]:
-    """Names of the plain numbers in a reply; several models at once are assessed by arrays."""
-    match question:
-        case "train" | "evaluate" | "regress" | "rate":
-            return [name for name in reply if name.removeprefix(HELD) in Score._fields]
-        case "normalise":
-            return ["largest_eigenvalue"]
-        case "sums":
-            return ["yy"]
-    return []
-
-
-def _shapes(question: str, asked: Message, reply: Message, outputs: int, features: int) -> dict[str, tuple[int, ...]]:
-    """Of the arrays that a reply must hold, as they follow from the question and the network."""
-    match question:
-        case "train":
-            return {name: tuple(asked[name].shape) for name in ("parameters", "buffers")}
-        case "regress":
-            return {"w": tuple(asked["w"].shape)}
-        case "calibrate":
-            return {"losses": tuple(asked["temperatures"].shape)}
-        case "moments":
-            return dict.fromkeys(("mean", "m2"), (features,))
-        case "sums":
-            rows = features + 1
-            return {"s": (rows * (rows + 1) // 2,), "t": (rows, outputs)}
-        case "assess":
-            scores = [name for name in reply if name.removeprefix(HELD) in Score._fields]
-            return dict.fromkeys(scores, (len(asked["w"]),))
-    return {}
