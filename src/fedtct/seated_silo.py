@@ -37,16 +37,13 @@ from fedtct.training.evaluation import batch_size
 FEATURE_BATCH = 500
 
 
-def _count_nothing(key: bytes, noise: float) -> None:
-    """No budget of a silo's own: in a simulation the server keeps the only account."""
-
-
 class SeatedSilo:
     """A silo at a place of a federation, on a device; what it remembers and builds there is apart from the silo.
 
     Noise is drawn with ``secret`` besides the question; where it is to protect, nobody else knows it. ``add_noise`` is
-    for what training sends, and ``spend`` is told of a release before it leaves: what its noise is drawn from, and how
-    much. One that is ``discreet`` takes labels beyond the network's classes as the last: a refusal would reveal them.
+    for what training sends. ``spend``, of a silo with a budget of its own, is told of a release before it leaves: what
+    its noise is drawn from, and how much. Such a silo takes labels beyond the network's classes as the last: a refusal
+    would reveal them.
     """
 
     # The network in use, and the data as it takes it: there are none before ``use``.
@@ -65,12 +62,11 @@ class SeatedSilo:
         *,
         secret: str = "",
         add_noise: AddNoise = noisy_update,
-        spend: Callable[[bytes, float], None] = _count_nothing,
-        discreet: bool = False,
+        spend: Callable[[bytes, float], None] | None = None,
     ) -> None:
         self.given, self.index, self.device = silo.at(index, device), index, device
         self.name = self.given.name
-        self.secret, self.add_noise, self.spend, self.discreet = secret, add_noise, spend, discreet
+        self.secret, self.add_noise, self.spend = secret, add_noise, spend
         self.memory: dict[str, Memory] = {}
         self._features: LocalFeatures | None = None
         self._frozen = Frozen()
@@ -89,12 +85,12 @@ class SeatedSilo:
         self.memory, self._features, self._frozen = {}, None, Frozen()
 
     def _encoded(self, x: Inputs, y: Answers) -> tuple[Tensor, Tensor]:
-        x, y = self.spec.encode(x, self._known(y) if self.discreet else y, self.name)
+        x, y = self.spec.encode(x, self._known(y) if self.spend else y, self.name)
         return x.to(self.device), y.to(self.device)
 
     def _known(self, labels: Answers) -> Tensor:
         """Labels of which those beyond the network's classes are the last: refusing them would tell that there are."""
-        assert isinstance(labels, Tensor)  # who is discreet has refused networks for anything else
+        assert isinstance(labels, Tensor)  # who has a budget has refused networks for anything else
         classes = self.spec.num_classes
         known = labels.clamp(max=classes - 1)
         if far := int((labels != known).sum()):
@@ -243,7 +239,8 @@ class SeatedSilo:
         if not is_noised(message):
             raise FedtctError("noise and clip must be plain numbers, neither huge nor tiny")
         key = draw_key(self.secret, question, self.index, message, {"x": self.x, "y": self.y}, reply)
-        self.spend(key, message["noise"])
+        if self.spend:  # else the server keeps the only account, as in a simulation
+            self.spend(key, message["noise"])
         return key
 
     @torch.no_grad()

@@ -206,12 +206,10 @@ def _samples(seat: Seat, cache: RunCache, data: DataMarks) -> SiloData:
 
 
 def _seated(seat: Seat, silo: SiloData, envelope: Envelope, add_noise: AddNoise) -> SeatedSilo:
-    """The silo at the place that the server gives it; one with a budget counts what it tells, and is discreet."""
+    """The silo at the place that the server gives it; one with a budget counts what it tells."""
     device, secret = pick_device(seat.device), _secret(seat, envelope)
-    if not seat.budget:
-        return SeatedSilo(silo, envelope.seat, device, secret=secret, add_noise=add_noise)
-    spend = partial(seat.budget.spend, envelope.run)
-    return SeatedSilo(silo, envelope.seat, device, secret=secret, add_noise=add_noise, spend=spend, discreet=True)
+    spend = partial(seat.budget.spend, envelope.run) if seat.budget else None
+    return SeatedSilo(silo, envelope.seat, device, secret=secret, add_noise=add_noise, spend=spend)
 
 
 def _network(record: dict[str, Any], seat: Seat) -> NetworkSpec:
