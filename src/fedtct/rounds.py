@@ -31,7 +31,7 @@ class Paced(Protocol):
 
 
 @dataclass
-class Stage(ABC):
+class Rounds(ABC):
     """A method's rounds in a session."""
 
     method: Paced

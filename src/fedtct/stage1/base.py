@@ -19,7 +19,7 @@ from fedtct.history import Journal, State
 from fedtct.models import Model, Weights
 from fedtct.models.trial import try_training
 from fedtct.questions import Message
-from fedtct.rounds import Stage, check_state, checked_round
+from fedtct.rounds import Rounds, check_state, checked_round
 from fedtct.seeds import digest
 from fedtct.session import Session, Silos, Test, check_batches
 from fedtct.tasks import Score
@@ -210,11 +210,11 @@ class Stage1(ABC):
 
     def run(self, session: Session) -> Weights:
         """All rounds; the network's final weights."""
-        return Training(self, session).weights()
+        return TrainingRounds(self, session).weights()
 
 
 @dataclass
-class Training(Stage):
+class TrainingRounds(Rounds):
     """Stage 1; where a part of the network alone is trained, the rest is the state's ``frozen``."""
 
     method: Stage1

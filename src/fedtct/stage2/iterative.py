@@ -15,7 +15,7 @@ from fedtct.errors import Diverged, FedtctError, check_positive, check_whole, li
 from fedtct.federation import Federation, Replies
 from fedtct.history import State
 from fedtct.questions import Message
-from fedtct.rounds import Stage, checked_round
+from fedtct.rounds import Rounds, checked_round
 from fedtct.session import Session
 from fedtct.stage2.base import Stage2
 from fedtct.stage2.convexify import Convexified, convexify
@@ -83,7 +83,7 @@ class IterativeRegression(Stage2):
         session.journal.find_out("stage2", inspect)
         size = (len(problem.normaliser.mean) + 1, session.spec.num_classes)
         start = torch.zeros(size, dtype=torch.float32, device=session.network.device)
-        return LinearModel(problem.normaliser, Regressing(self, session, problem, lr).run({"w": start})["w"])
+        return LinearModel(problem.normaliser, RegressionRounds(self, session, problem, lr).run({"w": start})["w"])
 
     def round(self, federation: Federation, state: State, number: int, lr: float) -> tuple[State, Replies]:
         """W ← Σ (n_k/n)·W_k; ``lr`` is the step size, known by then."""
@@ -116,7 +116,7 @@ class IterativeRegression(Stage2):
 
 
 @dataclass
-class Regressing(Stage):
+class RegressionRounds(Rounds):
     """Rounds on a prepared problem, with a step size that was checked."""
 
     method: IterativeRegression
