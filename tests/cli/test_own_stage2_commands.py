@@ -142,7 +142,7 @@ def test_it_has_its_name_in_tables_plots_and_reports_even_where_it_cannot_be_imp
         ("my_stage2:nothing", "my_stage2:nothing is no method: it must be, or make, a fedtct.Stage2, not dict"),
         ("my_stage2:fedtct", "my_stage2:fedtct is no function but module"),
         ("my_stage2:Network", "my_stage2:Network is no method: it must be, or make, a fedtct.Stage2, not Network"),
-        ("my_stage2:picky", "my_stage2:picky cannot be made of the settings rounds, lr, evaluate_every, patience, ste"),
+        ("my_stage2:picky", "my_stage2:picky cannot be made of the settings steps, lr, rounds, evaluate_every"),
         ("my_stage2:Same --epsilon 1", "leave it out with a method of yours"),
         ("my_stage2:Same --rounds 2", "tct has two stages"),
         ("my_stage2:Same --stage2-lr -1", "lr, if not 'auto', must be positive"),
@@ -168,7 +168,7 @@ def test_what_it_may_read_is_not_called_unread(capsys: pytest.CaptureFixture[str
         )
         == 0
     )
-    assert "--stage2 is for method tct: nothing here reads it" in capsys.readouterr().err
+    assert "--stage2 is for tct: nothing here reads it" in capsys.readouterr().err
 
 
 def test_it_takes_as_many_rounds_as_others_if_nobody_says() -> None:

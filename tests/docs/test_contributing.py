@@ -11,10 +11,13 @@ from torch import nn
 import fedtct
 from fedtct.data.datasets import DATASETS
 from fedtct.models.registry import MODELS
+from fedtct.runs.config import RunConfig
+from fedtct.runs.methods import KINDS, SOLVERS
+from fedtct.runs.settings import METHODS, STAGE2, Method, Solver
 from fedtct.tangent.rules import RULES
 
-ALGORITHM, STAGE2, MODEL, RULE, DATASET = EXAMPLES = blocks(ROOT / "CONTRIBUTING.md", "python")
-REGISTRIES: tuple[dict[Any, Any], ...] = (DATASETS, MODELS, RULES)
+ALGORITHM, SECOND_STAGE, MODEL, RULE, DATASET = EXAMPLES = blocks(ROOT / "CONTRIBUTING.md", "python")
+REGISTRIES: tuple[dict[Any, Any], ...] = (DATASETS, MODELS, RULES, METHODS, KINDS, STAGE2, SOLVERS)
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +57,7 @@ def test_the_algorithm_without_momentum_is_fedavg() -> None:
 
 
 def test_the_stage_2_without_momentum_is_gradient_descent_and_with_it_gets_further() -> None:
-    kind, data = read(STAGE2)["HeavyBall"], fedtct.load_dataset("digits")
+    kind, data = read(SECOND_STAGE)["HeavyBall"], fedtct.load_dataset("digits")
 
     def losses(stage2: fedtct.Stage2) -> list[float]:
         method = fedtct.TCT("mlp", fedtct.FedAvg(rounds=0), fedtct.TangentFeatures(p=300), stage2)
@@ -64,6 +67,19 @@ def test_the_stage_2_without_momentum_is_gradient_descent_and_with_it_gets_furth
     theirs = losses(fedtct.GradientDescent(rounds=30))
     assert losses(kind(rounds=30, momentum=0.0)) == pytest.approx(theirs, rel=1e-5)
     assert 0 < losses(kind(rounds=30, momentum=0.9))[-1] < 0.95 * theirs[-1]
+
+
+def test_what_is_in_the_tables_is_built_by_name_with_the_settings_that_it_reads() -> None:
+    METHODS["fedavgm"], KINDS["fedavgm"] = Method("FedAvgM"), read(ALGORITHM)["FedAvgM"]
+    STAGE2["heavy-ball"], SOLVERS["heavy-ball"] = Solver(("stage2_lr",), rounds=30), read(SECOND_STAGE)["HeavyBall"]
+    config = RunConfig.of(method="fedavgm", lr=0.2)
+    assert (config.method_name, config.build()) == ("FedAvgM", KINDS["fedavgm"]("mlp", lr=0.2))
+    tct = RunConfig.of(stage2="heavy-ball", stage2_lr=0.5)
+    assert tct.rounds == (100, 30)
+    assert tct.build() == fedtct.TCT(
+        "mlp", fedtct.FedAvg("mlp", rounds=100), stage2=SOLVERS["heavy-ball"](rounds=30, lr=0.5)
+    )
+    assert tct.unread()["steps"] == "stage 2 by scaffold or fedavg"
 
 
 def test_the_model_is_there_by_name_and_learns() -> None:

@@ -26,7 +26,7 @@ from fedtct import (
 )
 from fedtct.errors import LARGEST_NUMBER, LARGEST_WHOLE
 from fedtct.runs.config import RunConfig
-from fedtct.runs.estimators import estimator
+from fedtct.runs.methods import build_method
 from fedtct.runs.settings import METHODS, SETTINGS, STAGE1, STAGE2, read_toml, settings_of
 from fedtct.runs.toml import as_toml
 
@@ -57,7 +57,7 @@ settings = {
 
 @st.composite
 def configs(draw: st.DrawFn) -> RunConfig:
-    method, stage2 = draw(st.sampled_from(list(METHODS))), draw(st.sampled_from(STAGE2))
+    method, stage2 = draw(st.sampled_from(list(METHODS))), draw(st.sampled_from(list(STAGE2)))
     second = 1 if stage2 == "ridge" else draw(counts)
     rounds = (draw(counts), second) if method == "tct" else (draw(counts),)
     rest = draw(st.fixed_dictionaries({}, optional=settings))
@@ -233,7 +233,7 @@ def test_settings_that_are_not_read_change_nothing_and_the_others_do(values: dic
     config = RunConfig.of(**values)
     for name, value in OTHER.items() - vars(config).items():
         changed = replace(config, **{name: value})
-        unchanged = estimator(changed, "linear") == estimator(config, "linear")
+        unchanged = build_method(changed, "linear") == build_method(config, "linear")
         assert unchanged == (name in changed.unread()), name
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from fedtct.paper.protocol import GRID, Run, Tangent, Train
+from fedtct.runs.settings import METHODS
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class Figure:
 FASHION, CIFAR10, CIFAR100 = "fashion-mnist", "cifar10", "cifar100"
 MODELS = {FASHION: "simple-cnn", CIFAR10: "resnet18-bn", CIFAR100: "resnet18-bn"}
 ABLATIONS = ((FASHION, "classes:2"), (CIFAR10, "classes:2"), (CIFAR100, "dirichlet:0.01"))
+BASELINES = ("fedavg", "fedprox", "scaffold")
 SHARES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
-NAMES = {"fedavg": "FedAvg", "fedprox": "FedProx", "scaffold": "SCAFFOLD"}
 
 
 def train(
@@ -55,7 +56,7 @@ def both(label: str, run: Run) -> Iterable[Curve]:
 def _figure1() -> Figure:
     def panel(title: str, model: str) -> Panel:
         runs = [
-            (f"{NAMES[method]}, {split}", Train(CIFAR10, model, "random", split, method))
+            (f"{METHODS[method].called}, {split}", Train(CIFAR10, model, "random", split, method))
             for method in ("fedavg", "scaffold")
             for split in ("classes:2", "dirichlet:0.1")
         ]
@@ -129,7 +130,7 @@ def _figure6() -> Figure:
     for dataset, split in ABLATIONS[1:]:
         network = train(dataset, split)
         runs: list[tuple[str, Run]] = [(_after(s), Tangent(network, share=s)) for s in SHARES[1:]]
-        runs += [(NAMES[method], train(dataset, split, method, rates=(0.1,))) for method in NAMES]
+        runs += [(METHODS[method].called, train(dataset, split, method, rates=(0.1,))) for method in BASELINES]
         for metric in ("train", "test"):
             curves = tuple(Curve(label, run, metric) for label, run in runs)
             panels.append(Panel(f"{dataset}, {split}", curves))

@@ -15,16 +15,18 @@ from fedtct.errors import FedtctError, check_not_negative, check_one_of, check_w
 from fedtct.importing import import_function, is_function_name
 from fedtct.models import Model
 from fedtct.models.registry import check_model_name
-from fedtct.runs.estimators import estimator, noise_of
+from fedtct.runs.methods import build_method, noise_of
 from fedtct.runs.settings import (
     METHODS,
     MODEL_OF,
     OWN,
     OWN_DEFAULTS,
+    OWN_STAGE2,
     SETTINGS,
     STAGE1,
     STAGE2,
     Settings,
+    Solver,
     as_value,
     check_names,
     tct_rounds,
@@ -59,8 +61,8 @@ class RunConfig(Settings):
         return cls(**values)
 
     def build(self, num_classes: int | None = None) -> Stage1 | TCT:
-        """The estimator; a dataset has its number of classes even if some have no holder."""
-        return estimator(self, self.network(), num_classes)
+        """The method; a dataset has its number of classes even if some have no holder."""
+        return build_method(self, self.network(), num_classes)
 
     def network(self) -> Model:
         """The model: a name that fedtct knows, or a function of the user's that makes one."""
@@ -83,23 +85,21 @@ class RunConfig(Settings):
 
     def unread(self) -> dict[str, str]:
         """The settings that this run takes no notice of, with what they are for."""
-        stage2 = self.stage2 if self.method == "tct" else ""
-        purposes = (
-            ("data in several places", self.method != "centralized", ("per_round",)),
-            ("fedprox", self.trained_by == "fedprox", ("mu",)),
-            ("feddyn", self.trained_by == "feddyn", ("alpha",)),
-            ("fedadam", self.trained_by == "fedadam", ("server_lr",)),
-            ("method tct", bool(stage2), ("pretext", "p", "normalize", "stage1", "stage2")),
-            ("stage 2 by scaffold or fedavg", stage2 in ("scaffold", "fedavg", *self.own_methods), ("steps",)),
-            ("stage 2 in steps", stage2 not in ("", "ridge", "conjugate-gradient"), ("stage2_lr",)),
-            ("stage 2 by ridge", stage2 == "ridge", ("ridge", "d")),
-            (f"fewer features than ridge's d, {self.d}", stage2 != "ridge" or self.p < self.d, ("p",)),
-            ("differential privacy, with epsilon", self.epsilon > 0, ("delta", "clip")),
-        )
-        return {name: purpose for purpose, served, names in purposes if not served for name in names}
+        methods = (self.method, self.trained_by)
+        found = {own: name for name, method in METHODS.items() if name not in methods for own in method.own}
+        solver = STAGE2.get(self.stage2, OWN_STAGE2) if self.method == "tct" else Solver()
+        for own in sorted({own for other in STAGE2.values() for own in other.reads} - set(solver.reads)):
+            found[own] = "stage 2 by " + " or ".join(name for name, other in STAGE2.items() if own in other.reads)
+        if self.method == "centralized":
+            found["per_round"] = "data in several places"
+        if self.method == "tct" and self.stage2 == "ridge" and self.p >= self.d:
+            found["p"] = f"fewer features than ridge's d, {self.d}"
+        if not self.epsilon:
+            found |= dict.fromkeys(("delta", "clip"), "differential privacy, with epsilon")
+        return found
 
     def _check(self) -> None:
-        """Refuse what cannot work, before anything is loaded; the estimators check what is theirs."""
+        """Refuse what cannot work, before anything is loaded; methods check what is theirs."""
         self._check_methods()
         check_one_of(TASKS, task=self.task)
         if not is_function_name(self.model):
@@ -135,7 +135,7 @@ class RunConfig(Settings):
         if self.patience and self.per_round:
             raise FedtctError(OTHER_RATERS)
         if not self.own_methods:  # a run that is over can be looked at where these are not there
-            estimator(self, "linear")
+            build_method(self, "linear")
 
     def _check_methods(self) -> None:
         for name, known in (("method", METHODS), ("stage1", STAGE1), ("stage2", STAGE2)):

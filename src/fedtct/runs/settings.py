@@ -7,27 +7,48 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedtct.errors import FedtctError, check_known
 from fedtct.importing import is_function_name
 from fedtct.runs.toml import as_toml, parse_toml
 from fedtct.runs.values import parse_value
 
-METHODS = {  # with what people call them
-    "fedavg": "FedAvg",
-    "fedprox": "FedProx",
-    "scaffold": "SCAFFOLD",
-    "feddyn": "FedDyn",
-    "fedadam": "FedAdam",
-    "centralized": "Centralized",
-    "fedavg-last-layer": "FedAvg, last layer",
-    "tct": "TCT",
+
+class Method(NamedTuple):
+    """What the setting ``method`` may name."""
+
+    called: str  # by people
+    own: tuple[str, ...] = ()  # the settings that it alone reads
+    trains_tct: bool = True  # it can be TCT's stage 1
+
+
+class Solver(NamedTuple):
+    """What the setting ``stage2`` may name."""
+
+    reads: tuple[str, ...] = ()  # of the settings that not every stage 2 reads
+    rounds: int = 100  # if nobody says
+
+
+METHODS = {
+    "fedavg": Method("FedAvg"),
+    "fedprox": Method("FedProx", ("mu",)),
+    "scaffold": Method("SCAFFOLD"),
+    "feddyn": Method("FedDyn", ("alpha",)),
+    "fedadam": Method("FedAdam", ("server_lr",)),
+    "centralized": Method("Centralized", trains_tct=False),  # is not federated
+    "fedavg-last-layer": Method("FedAvg, last layer", trains_tct=False),  # trains what TCT replaces
+    "tct": Method("TCT", ("pretext", "p", "normalize", "stage1", "stage2"), trains_tct=False),
 }
-NO_STAGE1 = ("centralized", "fedavg-last-layer", "tct")  # of TCT: not federated, trains what it replaces, is TCT
-STAGE1 = tuple(name for name in METHODS if name not in NO_STAGE1)
-STAGE2 = ("scaffold", "fedavg", "conjugate-gradient", "gradient-descent", "ridge")
-STAGE2_ROUNDS = {"ridge": 1, "conjugate-gradient": 20}  # of the others 100
+STAGE1 = tuple(name for name, method in METHODS.items() if method.trains_tct)
+STAGE2 = {
+    "scaffold": Solver(("steps", "stage2_lr")),
+    "fedavg": Solver(("steps", "stage2_lr")),
+    "conjugate-gradient": Solver(rounds=20),
+    "gradient-descent": Solver(("stage2_lr",)),
+    "ridge": Solver(("ridge", "d"), rounds=1),
+}
+OWN_STAGE2 = Solver(("steps", "stage2_lr"))  # one of the user's, which may read all that rounds of steps do
 MODEL_OF = {"digits": "mlp", "fashion-mnist": "simple-cnn", "cifar10": "resnet18-bn", "cifar100": "resnet18-bn"}
 OWN = "own"  # the split of silos that bring their own data
 ELSEWHERE = "elsewhere"  # where the data of silos on other machines is
@@ -130,7 +151,7 @@ class Settings:
     @property
     def method_name(self) -> str:
         """What people call the method; one of the user's own as its class is called."""
-        return self._called(lambda name: METHODS[name] if name in METHODS else name.partition(":")[2])
+        return self._called(lambda name: METHODS[name].called if name in METHODS else name.partition(":")[2])
 
     def _called(self, named: Callable[[str], str]) -> str:
         if self.method != "tct":
@@ -192,4 +213,4 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 def tct_rounds(stage2: str) -> tuple[int, int]:
     """As many as TCT's two stages have if nobody says."""
-    return 100, STAGE2_ROUNDS.get(stage2, 100)
+    return 100, STAGE2.get(stage2, OWN_STAGE2).rounds

@@ -40,14 +40,15 @@ def as_latex(lines: Sequence[Line]) -> str:
     methods = list(dict.fromkeys(line.method for line in lines))
     cells = {(line.method, line.split): _cell(line, _best(lines, line.split)) for line in lines}
     head = ["method", *map(_escaped, splits)]
-    rows = [
-        [_escaped(METHODS.get(method, method)), *(cells.get((method, split), "--") for split in splits)]
-        for method in methods
-    ]
+    rows = [[_escaped(_called(method)), *(cells.get((method, split), "--") for split in splits)] for method in methods]
     first, *others = (" & ".join(row) + r" \\" for row in [head, *rows])
     columns = "l" + "r" * len(splits)
     text = [f"% {_what(lines)}", rf"\begin{{tabular}}{{{columns}}}", r"\toprule", first, r"\midrule", *others]
     return "\n".join([*text, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _called(method: str) -> str:
+    return METHODS[method].called if method in METHODS else method
 
 
 def _what(lines: Sequence[Line]) -> str:
