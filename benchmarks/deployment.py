@@ -21,7 +21,7 @@ from fedtct.deploy.demo import write_npz
 from fedtct.deploy.local import LocalDeployment, replace_text
 from fedtct.history import History
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import prepare
+from fedtct.runs.jobs import prepare
 from fedtct.runs.metrics import read_rows
 from fedtct.runs.settings import HOLDOUT
 

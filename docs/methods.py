@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from fedtct.runs.compare import comparison, table
+from fedtct.runs.compare import comparison
 from fedtct.runs.config import RunConfig
 from fedtct.runs.environment import environment
+from fedtct.runs.tables import table
 from fedtct.runs.watcher import Watcher
 
 RESULTS = Path(__file__).parents[1] / "results" / "digits-methods.json"

@@ -15,7 +15,7 @@ import torch
 from fedtct.federation import LocalFederation
 from fedtct.models import Network
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import prepare
+from fedtct.runs.jobs import prepare
 from fedtct.stage1 import FedAvg
 from fedtct.training import LocalJob
 from fedtct.training.local_update import batch, batch_loss, draw_epochs

@@ -7,8 +7,8 @@ from hospitals import QUICK, patients
 
 from fedtct.cli import main
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import prepare
 from fedtct.runs.folder import RunFolder
+from fedtct.runs.jobs import prepare
 
 ASKED = ["--data", "silos", "--target", "state", "--group", "patient", *QUICK]
 

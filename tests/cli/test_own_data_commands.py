@@ -14,8 +14,8 @@ from PIL import Image
 
 from fedtct import Classifier, Silo
 from fedtct.cli import main
-from fedtct.runs.execute import prepare
 from fedtct.runs.folder import RunFolder
+from fedtct.runs.jobs import prepare
 from fedtct.runs.settings import OWN_DEFAULTS
 
 

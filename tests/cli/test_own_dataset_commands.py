@@ -11,8 +11,8 @@ import fedtct
 from fedtct.cli import main
 from fedtct.errors import FedtctError
 from fedtct.history import as_plain
-from fedtct.runs.execute import _load
 from fedtct.runs.folder import RunFolder
+from fedtct.runs.jobs import _load
 
 MODULE = """
 import numpy as np

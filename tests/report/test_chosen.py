@@ -10,10 +10,11 @@ import pytest
 from fedtct.report.page import classes, results
 from fedtct.report.page.problems import arrange
 from fedtct.runs.choose import candidates, choose
-from fedtct.runs.compare import Line, carry_out, comparison, table
+from fedtct.runs.compare import carry_out, comparison
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.reading import read_runs
+from fedtct.runs.tables import Line, table
 
 pytestmark = pytest.mark.xdist_group("report")
 

@@ -17,13 +17,14 @@ from fedtct.report.page.blocks import ACCURACY, FIELDS, R2, Chart, logarithmic, 
 from fedtct.report.page.problems import arrange
 from fedtct.report.page.reproduce import command
 from fedtct.report.page.write import render, to_json
-from fedtct.runs.compare import comparison, table
+from fedtct.runs.compare import comparison
 from fedtct.runs.config import RunConfig
 from fedtct.runs.finding_types import DIVERGED, FORMS
 from fedtct.runs.findings import find_all
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.reading import read_runs
 from fedtct.runs.summary import SILO_SAMPLES, Summary
+from fedtct.runs.tables import table
 
 pytestmark = pytest.mark.xdist_group("report")  # the runs are made once
 

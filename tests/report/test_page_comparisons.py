@@ -14,10 +14,10 @@ import pytest
 from fedtct.report.page import classes, results, silos
 from fedtct.report.page.blocks import ACCURACY, QUIET, Chart, Choice, Note, Table
 from fedtct.report.page.problems import Problem, arrange
-from fedtct.runs.compare import Line
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.reading import read_runs
 from fedtct.runs.summary import SILO_SAMPLES
+from fedtct.runs.tables import Line
 
 pytestmark = pytest.mark.xdist_group("report")
 

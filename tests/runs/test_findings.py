@@ -14,10 +14,11 @@ from fedtct.errors import FedtctError
 from fedtct.runs import findings
 from fedtct.runs.compare import comparison
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import Job, execute, prepare
+from fedtct.runs.execute import execute
 from fedtct.runs.finding_types import ALONE
 from fedtct.runs.findings import Judge, accuracy_in_mix, alone, class_counts, confusion, confusion_matrix, find_all
 from fedtct.runs.folder import RunFolder
+from fedtct.runs.jobs import Job, prepare
 
 CONFIG = RunConfig.of(limit=150, silos=3, rounds=(2, 3), local_epochs=1, p=200, steps=10, holdout=0.2)
 

@@ -20,12 +20,13 @@ from fedtct import Classifier, FedtctError
 from fedtct.federation import Cost
 from fedtct.files import HALF, write_text
 from fedtct.history import Checkpoint, Row
-from fedtct.runs import execute as execute_module
+from fedtct.runs import jobs
 from fedtct.runs.checkpoint import flatten, read_checkpoint, rows_at, unflatten, write_checkpoint
 from fedtct.runs.config import RunConfig
 from fedtct.runs.environment import _git, environment, git_commit, git_dirty
-from fedtct.runs.execute import execute, prepare
+from fedtct.runs.execute import execute
 from fedtct.runs.folder import CONFIG, RunFolder
+from fedtct.runs.jobs import prepare
 from fedtct.runs.places import free_folder, resuming
 from fedtct.runs.plan import Plan
 from fedtct.runs.settings import read_toml
@@ -251,11 +252,11 @@ def test_classes_that_no_silo_is_dealt_are_told(silos, told, recwarn):
 def test_features_that_will_not_fit_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     tct = RunConfig.of(**SMALL | {"method": "tct", "rounds": (1, 1), "p": 1000})
     need = 2 * 1000 * (200 + 360)
-    monkeypatch.setattr(execute_module, "free_bytes", lambda device: need)
+    monkeypatch.setattr(jobs, "free_bytes", lambda device: need)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         prepare(tct)
-    monkeypatch.setattr(execute_module, "free_bytes", lambda device: need - 1)
+    monkeypatch.setattr(jobs, "free_bytes", lambda device: need - 1)
     with pytest.warns(UserWarning, match="stage 2 needs about 0 GB"):
         prepare(tct)
 

@@ -9,8 +9,9 @@ from fedtct import FedtctError, LocalFederation, Scaffold
 from fedtct.report.page import silos
 from fedtct.report.page.problems import arrange
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import execute, prepare
+from fedtct.runs.execute import execute
 from fedtct.runs.folder import RunFolder
+from fedtct.runs.jobs import prepare
 
 DATA = {"split": "classes:4", "limit": 200, "silos": 4}
 SETTINGS = DATA | {"rounds": 3, "local_epochs": 1, "model": "linear", "per_round": 2}

@@ -13,12 +13,12 @@ import pytest
 from fedtct import FedtctError
 from fedtct.history import Row
 from fedtct.runs.choose import candidates, choose, read_choice
-from fedtct.runs.compare import comparison, share_rounds, table
+from fedtct.runs.compare import comparison, share_rounds
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.plan import Plan
 from fedtct.runs.summary import Summary, in_megabytes, judgement
-from fedtct.runs.tables import write_comparison
+from fedtct.runs.tables import table, write_comparison
 from fedtct.runs.watcher import Watcher
 
 SMALL: dict[str, Any] = {"limit": 150, "silos": 3, "local_epochs": 1, "p": 200, "steps": 10}

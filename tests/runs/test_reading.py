@@ -9,11 +9,11 @@ import pytest
 import fedtct
 from fedtct import FedtctError
 from fedtct.runs.choose import candidates, choose
-from fedtct.runs.compare import Line, comparison, table
+from fedtct.runs.compare import comparison
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.summary import Summary
-from fedtct.runs.tables import as_latex, write_comparison
+from fedtct.runs.tables import Line, as_latex, table, write_comparison
 
 SMALL: dict[str, Any] = {"limit": 150, "silos": 3, "local_epochs": 1, "p": 200, "steps": 10, "rounds": 2}
 

@@ -11,8 +11,8 @@ from fedtct.report.page import write_report
 from fedtct.report.page.problems import arrange
 from fedtct.runs.compare import comparison
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import prepare
 from fedtct.runs.findings import find_all
+from fedtct.runs.jobs import prepare
 from fedtct.runs.reading import read_runs
 
 SMALL: dict[str, Any] = {"method": "fedavg", "silos": 3, "limit": 150, "rounds": 1, "local_epochs": 1, "holdout": 0.2}

@@ -10,12 +10,13 @@ import pytest
 
 from fedtct import FedtctError
 from fedtct.runs.choose import choice_of, choose, chosen, chosen_settings
-from fedtct.runs.compare import carry_out, comparison, share_rounds, table
+from fedtct.runs.compare import carry_out, comparison, share_rounds
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import execute
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.plan import Plan
 from fedtct.runs.summary import Summary
+from fedtct.runs.tables import table
 from fedtct.runs.watcher import Watcher
 
 METHODS, SEEDS, RATES = ["fedavg", "tct"], [0, 1], "0.2,1e-6"

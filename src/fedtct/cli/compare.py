@@ -74,9 +74,9 @@ def compare(
 
 def show(plan: "Plan", path: Path, resume: bool, screen: Screen, json: bool) -> None:
     """Run a comparison and show what came of it."""
-    from fedtct.runs.compare import carry_out, table
+    from fedtct.runs.compare import carry_out
     from fedtct.runs.findings import find_all
-    from fedtct.runs.tables import TABLE, write_comparison
+    from fedtct.runs.tables import TABLE, table, write_comparison
 
     numbers, several = {name: n for n, name in enumerate(plan.runs, 1)}, len({c.seed for c in plan.runs.values()}) > 1
 

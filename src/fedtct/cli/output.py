@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from fedtct.classifier import Classifier
     from fedtct.deploy.messages import Disclosure
     from fedtct.runs.choose import Choice
-    from fedtct.runs.compare import Line
     from fedtct.runs.folder import RunFolder
     from fedtct.runs.predictions import Evaluation
     from fedtct.runs.summary import CommonClass, Summary
+    from fedtct.runs.tables import Line
 
 
 def next_free(path: Path, ending: str = "") -> Path:

@@ -13,8 +13,8 @@ from fedtct.cli.stopping import reason_of
 if TYPE_CHECKING:
     from fedtct.classifier import Fit
     from fedtct.runs.config import RunConfig
-    from fedtct.runs.execute import Job
     from fedtct.runs.folder import RunFolder
+    from fedtct.runs.jobs import Job
 
 PLOTS = "plots"
 
@@ -46,7 +46,8 @@ def draw_comparison(runs: Mapping[str, RunFolder], folder: Path) -> None:
     """All methods in one picture, for each split."""
     from fedtct.history import rated_on
     from fedtct.report import write_plots
-    from fedtct.runs.compare import by_method_and_split, slug
+    from fedtct.runs.compare import slug
+    from fedtct.runs.tables import by_method_and_split
 
     groups = by_method_and_split(runs)
     rated = {where: group for where, group in groups.items() if all(rated_on(run.history) for run in group)}

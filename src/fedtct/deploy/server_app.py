@@ -27,10 +27,10 @@ from fedtct.importing import import_function, is_function_name
 from fedtct.report.page import write_report
 from fedtct.report.page.write import REPORT
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import read_test
 from fedtct.runs.finding_types import CLASSES
 from fedtct.runs.findings import confusion
 from fedtct.runs.folder import TEST, RunFolder
+from fedtct.runs.jobs import read_test
 from fedtct.runs.settings import ELSEWHERE, OWN, OWN_DEFAULTS, check_names
 from fedtct.runs.toml import parse_toml
 from fedtct.runs.watcher import Watcher

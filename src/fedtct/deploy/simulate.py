@@ -20,8 +20,9 @@ from fedtct.federation.flower.federation import FlowerFederation
 from fedtct.history import Checkpoint
 from fedtct.importing import is_function_name
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import Job, Look, execute, prepare
+from fedtct.runs.execute import Look, execute
 from fedtct.runs.folder import RunFolder
+from fedtct.runs.jobs import Job, prepare
 
 CACHE = "cache"
 CACHE_BYTES = 10**12  # the disk is the bound: a simulation's silos share it
@@ -69,7 +70,7 @@ def fit_by_flower(folder: RunFolder, job: Job) -> Fit:
         own_model = config.model if is_function_name(config.model) else ""
         federation = FlowerFederation(grid, "simulation", terms, own_model=own_model, warn=folder.watcher.say)
         federation.on_reply = folder.watcher.reply
-        done.append(config.build(job.data.num_classes or None).fit(federation, test=job.data.test, journal=folder))
+        done.append(config.build(job.data.num_classes).fit(federation, test=job.data.test, journal=folder))
         federation.close()
 
     os.environ.update(QUIET)

@@ -26,8 +26,9 @@ from fedtct.paper.protocol import HOLDOUT, SCALES, STAGE1_IS, STAGE2_LR, Retrain
 from fedtct.paper.record import write_result
 from fedtct.runs.checkpoint import read_checkpoint, write_checkpoint
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import execute, prepare
+from fedtct.runs.execute import execute
 from fedtct.runs.folder import CHECKPOINTS, CONFIG, ENVIRONMENT, RunFolder
+from fedtct.runs.jobs import prepare
 from fedtct.runs.metrics import METRICS, read_rows, to_line
 from fedtct.runs.plan import Watch
 from fedtct.runs.summary import judgement

@@ -1,49 +1,12 @@
 """Run a configuration from its data to its model, in a folder."""
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from collections.abc import Callable
 
-import torch
-from torch import Tensor
-
-from fedtct.agreement import agree
-from fedtct.answers import Description
 from fedtct.classifier import Fit
-from fedtct.data import Dataset, load_dataset, partition
-from fedtct.data.sources import Reading, read_samples, read_silo, silo_paths
-from fedtct.errors import FedtctError, listing
 from fedtct.federation import LocalFederation
-from fedtct.files import files_of
-from fedtct.hardware.devices import pick_device, pick_precision
-from fedtct.hardware.memory import free_bytes
-from fedtct.models import InputSpec, build_module, build_own
 from fedtct.runs.config import RunConfig
-from fedtct.runs.folder import TEST, RunFolder
-from fedtct.runs.watcher import Watcher
-from fedtct.seeds import generator
-from fedtct.silo import Silo
-from fedtct.tasks import Regression
-
-MOST_LINES = 12  # of what is wrong in silos' files
-
-
-class Known(NamedTuple):
-    """What is known about the data of all silos together."""
-
-    test: tuple[Any, Any] | None
-    num_classes: int  # 0: numbers are learnt
-    class_names: tuple[str, ...]
-
-
-class Job(NamedTuple):
-    """What a run works on."""
-
-    data: Known
-    silos: list[Silo]
-
+from fedtct.runs.folder import RunFolder
+from fedtct.runs.jobs import Job, own_files, prepare
 
 Look = Callable[[RunFolder, Job, Fit], None]  # at a run that is over, before it counts as finished
 
@@ -53,7 +16,7 @@ def fit_here(folder: RunFolder, job: Job) -> Fit:
     config = folder.config
     federation = simulated(config, job)
     federation.on_reply = folder.watcher.reply
-    return config.build(job.data.num_classes or None).fit(federation, test=job.data.test, journal=folder)
+    return config.build(job.data.num_classes).fit(federation, test=job.data.test, journal=folder)
 
 
 def simulated(config: RunConfig, job: Job) -> LocalFederation:
@@ -78,149 +41,9 @@ def execute(folder: RunFolder, look: Look | None = None, fit: Callable[[RunFolde
     return done
 
 
-def own_files(config: RunConfig) -> dict[str, Path]:
-    """The files of people's own that a run reads: those of silos by their names, and the test data."""
-    test = {TEST: Path(config.test)} if config.test else {}
-    return test | (silo_paths(Path(config.data)) if config.data else {})
-
-
 def rehearse(config: RunConfig) -> Job:
     """Refuse, without writing anything, what ``execute`` would refuse before its first round."""
     job = prepare(config)
     federation = simulated(config, job)
-    config.build(job.data.num_classes or None).open(federation, config.network(), job.data.test, None)
+    config.build(job.data.num_classes).open(federation, config.network(), job.data.test, None)
     return job
-
-
-def prepare(config: RunConfig, watcher: Watcher | None = None) -> Job:
-    """Load the data and deal it, with every check that can be made before training."""
-    pick_precision(config.precision, pick_device(config.device))
-    job = own_job(config, watcher or Watcher()) if config.data else dealt_job(config)
-    for silo in job.silos:
-        if config.needs_holdout and not len(silo.held_y):
-            raise FedtctError(
-                f"{silo.name} has {len(silo)} samples, too few to hold out {config.holdout:g} of them: "
-                "use fewer silos or a larger holdout"
-            )
-    if config.holdout and not any(len(silo.held_y) for silo in job.silos):
-        warnings.warn(f"holdout={config.holdout:g} of so few samples is none: nothing is held out", stacklevel=2)
-    return job
-
-
-def dealt_job(config: RunConfig) -> Job:
-    """A dataset, dealt to silos."""
-    data = _load(config.dataset, config.data_dir)
-    x, y = subset(data, config)
-    parts = [torch.from_numpy(part) for part in partition(y, config.silos, config.split, config.dealt_by)]
-    if nobodys := data.num_classes - len(y[torch.cat(parts)].unique()):
-        warnings.warn(
-            f"{nobodys} of {data.num_classes} classes are in no silo, and cannot be learnt, but in the test set: "
-            "use more silos, another split or more samples",
-            stacklevel=2,
-        )
-    silos = [Silo(x[part], y[part], holdout=config.holdout, name=f"silo {index}") for index, part in enumerate(parts)]
-    warn_of_memory(config, tuple(x.shape[1:]), data.num_classes, len(y) + len(data.test.y))
-    return Job(Known(data.test, data.num_classes, data.class_names), silos)
-
-
-def own_job(config: RunConfig, watcher: Watcher) -> Job:
-    """Silos' own data, from a file or a folder of images each."""
-    config.network()  # better an error before the data is read
-    paths = silo_paths(Path(config.data))
-    if len(paths) != config.silos:
-        raise FedtctError(f"{config.data} holds {len(paths)} silos: the run was begun with {config.silos}")
-    if config.test:
-        check_test(Path(config.test), paths)
-    silos, told = _read_silos(config, paths, watcher)
-    agreed = agree(told, None, names=[silo.name for silo in silos])
-    test = read_test(Path(config.test), config, agreed.inputs) if config.test else None
-    warn_of_memory(config, agreed.inputs.shape, agreed.outputs, sum(map(len, silos)) + (len(test[1]) if test else 0))
-    if isinstance(agreed.task, Regression):
-        return Job(Known(test, 0, ()), silos)
-    names = agreed.task.names or tuple(map(str, range(agreed.outputs)))
-    return Job(Known(test, agreed.outputs, names), silos)
-
-
-def _read_silos(config: RunConfig, paths: Mapping[str, Path], watcher: Watcher) -> tuple[list[Silo], list[Description]]:
-    """All silos, and what they tell; what is wrong in several is said at once, as others may have to mend it."""
-    silos: list[Silo] = []
-    told: list[Description] = []
-    wrong: dict[str, dict[str, str]] = {}  # by what is wrong, without whose it is: the silos, and what is said of each
-    how = Reading.of(config)
-    for done, (name, path) in enumerate(paths.items(), 1):
-        try:
-            x, y, groups = _read(path, how, _state(path))
-            silos.append(Silo(x, y, task=config.task, holdout=config.holdout, groups=groups, name=name))
-            told.append(silos[-1].describe())
-        except FedtctError as error:
-            wrong.setdefault(str(error).removeprefix(str(path)).removeprefix(name), {})[name] = str(error)
-        watcher.count("reading silos", done, len(paths))
-    if wrong:
-        lines = [said + _so_are(others) for (_, said), *others in map(dict.items, wrong.values())]
-        more = [f"and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
-        raise FedtctError("\n".join(lines[:MOST_LINES] + more))
-    return silos, told
-
-
-def _so_are(others: Sequence[tuple[str, str]]) -> str:
-    """Of which other silos the same is said."""
-    return f" (the same in {listing(name for name, _ in others)})" if others else ""
-
-
-def check_test(test: Path, silos: Mapping[str, Path]) -> None:
-    """Refuse test data that is not there, or that a silo would learn from, under whatever name."""
-    if not test.exists():
-        raise FedtctError(f"test: there is no {test}")
-    for name, path in silos.items():
-        one, other = test.resolve(), path.resolve()
-        if one.is_relative_to(other) or other.is_relative_to(one):
-            raise FedtctError(f"test: {test} is data that silo {name} learns from: give it a place of its own")
-
-
-def read_test(test: Path, config: RunConfig, inputs: InputSpec) -> tuple[Any, Any]:
-    """Test data, made to look like the silos'; a table may have any other columns as well."""
-    texts, only = (inputs.table.texts, inputs.table.names) if inputs.table else ([], [])
-    return read_samples(test, Reading(config.target, config.task, inputs.image_size, texts), only)
-
-
-def warn_of_memory(config: RunConfig, shape: tuple[int, ...], outputs: int, samples: int) -> None:
-    """Say so before hours of stage 1 if the features of stage 2 will not fit; ridge keeps none."""
-    if config.method != "tct" or config.stage2 == "ridge":
-        return
-    model = config.network()
-    module = build_module(model, shape, outputs) if isinstance(model, str) else build_own(model, shape, outputs)
-    p = min(config.p, sum(parameter.numel() for parameter in module.parameters()))
-    need, have = 2 * p * samples, free_bytes(pick_device(config.device))
-    if need > have:
-        warnings.warn(
-            f"stage 2 needs about {need / 1e9:.0f} GB of memory for its features, {have / 1e9:.0f} GB are free: "
-            "if it fails, use a smaller p or limit, or stage2 = ridge",
-            stacklevel=2,
-        )
-
-
-def subset(data: Dataset, config: RunConfig) -> tuple[Tensor, Tensor]:
-    """The training samples that are used: all, or as many as ``limit`` says, drawn by the split's seed."""
-    x, y = data.train
-    if not config.limit:
-        return x, y
-    if config.limit > len(y):
-        raise FedtctError(f"limit is {config.limit}, but {data.name} has only {len(y)} training samples")
-    chosen = torch.randperm(len(y), generator=generator(config.dealt_by, "limit"))[: config.limit].sort().values
-    return x[chosen], y[chosen]
-
-
-@lru_cache(maxsize=1000)  # a comparison reads the same files many times
-def _read(path: Path, how: Reading, state: Any) -> tuple[Any, Any, Any]:
-    return read_silo(path, how)
-
-
-def _state(path: Path) -> tuple[Any, ...]:
-    """What changes when somebody changes the files."""
-    there = [file for file in files_of(path) if file.exists()]  # others are links to nothing
-    return tuple((file.absolute(), (stat := file.stat()).st_mtime_ns, stat.st_size) for file in there)
-
-
-@lru_cache(maxsize=1)  # a comparison runs many configurations on one dataset
-def _load(name: str, data_dir: str) -> Dataset:
-    return load_dataset(name, data_dir or None)

@@ -20,9 +20,9 @@ from fedtct.files import strict
 from fedtct.history import Finding
 from fedtct.models import NetworkSpec, Weights
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import Job
 from fedtct.runs.finding_types import ALONE, CLASSES, SILOS, SPLIT, read_finding
 from fedtct.runs.folder import FINDINGS, RunFolder
+from fedtct.runs.jobs import Job
 from fedtct.runs.plan import PLAN
 from fedtct.runs.settings import settings_of
 from fedtct.silo import pool
@@ -153,7 +153,7 @@ def alone(folder: RunFolder, job: Job, judge: Judge) -> Finding:
             return found
     # FedAvg's first question with more epochs: before an average, every silo is alone.
     changed = {"method": "fedavg", "rounds": (1,), "patience": 0, "epsilon": 0.0, "trainable": settings["trainable"]}
-    stage1 = replace(folder.config, **changed).build(job.data.num_classes or None)
+    stage1 = replace(folder.config, **changed).build(job.data.num_classes)
     assert isinstance(stage1, Stage1)
     federation = LocalFederation(job.silos, folder.config.device, precision=folder.config.precision)
     session = stage1.open(federation, stage1.model, None, None)

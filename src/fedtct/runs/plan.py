@@ -9,8 +9,9 @@ from pathlib import Path
 from fedtct.errors import Diverged, FedtctError
 from fedtct.files import read_json, write_json
 from fedtct.runs.config import RunConfig
-from fedtct.runs.execute import Look, execute, own_files, rehearse
+from fedtct.runs.execute import Look, execute, rehearse
 from fedtct.runs.folder import CONFIG, RunFolder
+from fedtct.runs.jobs import own_files
 from fedtct.runs.lock import hold, release
 from fedtct.runs.places import free_folder, resuming
 from fedtct.runs.watcher import Watcher

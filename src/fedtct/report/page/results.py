@@ -7,8 +7,8 @@ from fedtct.report.page.chosen import chosen_names
 from fedtct.report.page.headline import CENTRALIZED, Result, introduction
 from fedtct.report.page.problems import Method, Problem
 from fedtct.report.page.reading import not_comparable, reading
-from fedtct.runs.compare import Line
 from fedtct.runs.summary import CommonClass, in_megabytes
+from fedtct.runs.tables import Line
 
 COLUMNS = ("method", "seeds", "{rating}", "{beside}", "to centralized", "worst silo", "rounds", "MB a silo", "seconds")
 
