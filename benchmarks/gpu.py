@@ -109,7 +109,7 @@ def stage1(gpu: Gpu, model: str, augment: str) -> Row:
 
 def a_round(federation: LocalFederation, fedavg: FedAvg) -> tuple[GraphTrainer, list[LocalJob]]:
     """What trains silos side by side, and what it has to do in a round."""
-    session = fedavg.open(federation, fedavg.model, None, None)
+    session = fedavg.open(federation)
     message = fedavg.question(session.network.weights()._asdict(), 1)
     assert federation.trainer is not None
     return federation.trainer, [silo.begin_training(message)[1] for silo in federation.silos]
@@ -198,7 +198,7 @@ def _error(module: nn.Module, x: Tensor, coordinates: Tensor) -> float:
 def stage2(gpu: Gpu, samples: int = 5000) -> list[Row]:
     """All of stage 2 on prepared features, and the sixteen cells of a grid over step size and steps."""
     federation = LocalFederation([Silo(*images("resnet18-bn", samples)) for _ in range(SILOS)], "cuda")
-    session = FedAvg("resnet18-bn").open(federation, "resnet18-bn", None, None)
+    session = FedAvg("resnet18-bn").open(federation)
     recipe = TangentFeatures(P).recipe(session.network.weights())
     torch.cuda.reset_peak_memory_stats()
     convexifying, problem = timed(lambda: convexify(session, recipe))

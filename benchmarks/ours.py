@@ -29,7 +29,7 @@ def stage1(model: str, samples: int, precision: str) -> Work:
     """A round of a federation with one silo."""
     federation = LocalFederation([Silo(*images(model, samples))], "cpu", precision=precision)
     fedavg = FedAvg(model, local_epochs=1, batch_size=BATCH, lr=LR, weight_decay=WEIGHT_DECAY, evaluate_every=10**9)
-    session = fedavg.open(federation, model, None, None)
+    session = fedavg.open(federation)
     message = fedavg.question(session.network.weights()._asdict(), 1)
 
     def work() -> float:
@@ -71,7 +71,7 @@ class Stage2Problem:
         parts = zip(x.split(samples), y.split(samples), strict=True)
         self.federation = LocalFederation([Silo(*part) for part in parts], "cpu")
         stage1 = FedAvg("simple-cnn", rounds=0)
-        self.session = stage1.open(self.federation, "simple-cnn", None, None)
+        self.session = stage1.open(self.federation)
         self.recipe = TangentFeatures(p).recipe(stage1.run(self.session))
 
     def prepare(self, *, many_steps: bool = True) -> Convexified:

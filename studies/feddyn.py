@@ -49,8 +49,8 @@ def accuracies(alpha: float, seed: int) -> dict[str, float]:
     x, y = data.train.x[:SAMPLES], data.train.y[:SAMPLES]
     silos = [fedtct.Silo(x[part], y[part]) for part in fedtct.partition(y, silos=10, split=SPLIT, seed=seed)]
     torch.manual_seed(seed)
-    method = fedtct.FedDyn(alpha=alpha, seed=seed, evaluate_every=SETTINGS["rounds"], **SETTINGS)
-    session = method.open(silos, network(), (data.test.x, data.test.y), None)
+    method = fedtct.FedDyn(network(), alpha=alpha, seed=seed, evaluate_every=SETTINGS["rounds"], **SETTINGS)
+    session = method.open(silos, (data.test.x, data.test.y))
     state: State = method.start(session.network.weights())
     average, ahead = [], []
     for number in range(method.rounds):

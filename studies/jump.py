@@ -49,7 +49,7 @@ def rounds_until_jump(config: dict[str, Any], precision: str, seconds: float) ->
     job = prepare(RunConfig.of(**config))
     federation = LocalFederation(job.silos, "cuda", precision=precision)
     fedavg = FedAvg(config["model"], lr=config["lr"], evaluate_every=10**9)
-    session = fedavg.open(federation, fedavg.model, None, None)
+    session = fedavg.open(federation)
     state, start = fedavg.start(session.network.weights()), time.monotonic()
     for number in range(ROUNDS):  # batches are drawn by it, as in a run
         before = dict(state)

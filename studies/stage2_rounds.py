@@ -52,9 +52,9 @@ def curves(data: Dataset, split: str, seed: int) -> dict[str, dict[str, list[flo
     """Test accuracy and training loss after every round of stage 2, by method; all begin from the same features."""
     x, y = (part[: SETTINGS["limit"]] for part in data.train)
     silos = [fedtct.Silo(x[part], y[part]) for part in fedtct.partition(y, SETTINGS["silos"], split, seed)]
-    stage1 = fedtct.FedAvg(**STAGE1, seed=seed, num_classes=data.num_classes, evaluate_every=1000)
+    stage1 = fedtct.FedAvg(SETTINGS["model"], **STAGE1, seed=seed, num_classes=data.num_classes, evaluate_every=1000)
     features = fedtct.TangentFeatures(SETTINGS["p"], seed)
-    session = stage1.open(fedtct.LocalFederation(silos, "cpu"), SETTINGS["model"], data.test, None)
+    session = stage1.open(fedtct.LocalFederation(silos, "cpu"), data.test)
     problem = convexify(session, features.recipe(stage1.run(session)))
     found = {}
     for name, method in METHODS.items():

@@ -244,7 +244,7 @@ class Methods:
         if rounds not in self.done:
             start = time.perf_counter()
             method = fedtct.FedAvg(**self.settings(rounds, LOCAL_EPOCHS))
-            session = method.open(self.federation(), MODEL, self.everybodys_test(), None)
+            session = method.open(self.federation(), self.everybodys_test())
             weights = method.run(session)
             network = NetworkClassifier(session.spec, weights, session.network.device)
             recipe = fedtct.TangentFeatures(self.chosen.p, self.seed).recipe(weights)

@@ -10,15 +10,21 @@ import math
 import torch
 from torch import Tensor
 
-from fedtct.federation import Federation
 from fedtct.questions import Message
+from fedtct.session import Session
+from fedtct.tasks import Regression
 
 TEMPERATURES = torch.logspace(-3, 2, 101, dtype=torch.float64)
 
 
-def calibrate(federation: Federation, model: Message) -> float | None:
-    """The temperature for a model that silos are told of, by one question to all; none if it diverged everywhere."""
-    replies = federation.ask("calibrate", model | {"temperatures": TEMPERATURES})
+def calibrate(session: Session, model: Message) -> float | None:
+    """The temperature for a model that silos are told of, by one question to all.
+
+    None without classes, or samples that some silos hold out and may tell about; and if the model diverged everywhere.
+    """
+    if isinstance(session.spec.task, Regression) or session.private or not any(session.agreed.held.values()):
+        return None
+    replies = session.federation.ask("calibrate", model | {"temperatures": TEMPERATURES})
     if not (samples := sum(replies.values("n"))):
         return None
     return best_temperature(torch.stack([losses.cpu() for losses in replies.values("losses")]).sum(0), samples)

@@ -22,7 +22,7 @@ from fedtct.models.network import check_layout
 from fedtct.models.pretrained import StateDict, read_state_dict, stem_of
 from fedtct.models.trial import that_takes_examples, try_model, try_tokens
 from fedtct.silo import Silo
-from fedtct.tasks import Classification, Regression
+from fedtct.tasks import Classification
 from fedtct.training import LocalPlan
 
 Labelled = Dataset[Any] | tuple[Any, Any]
@@ -99,11 +99,6 @@ class Session:
         """Refuse a choice that there are no held-out samples for."""
         if not self.agreed.everybody_holds_out:
             raise FedtctError(f"{purpose} needs held-out samples to judge by, and {_none_held_out(self.agreed)}")
-
-    @property
-    def calibrates(self) -> bool:
-        """Whether there are classes, and samples that some silos hold out and may tell about."""
-        return any(self.agreed.held.values()) and not self.private and not isinstance(self.spec.task, Regression)
 
 
 def test_data(test: Test | None, spec: NetworkSpec, network: Network) -> TestData | None:

@@ -72,12 +72,12 @@ class TCT:
 
         Returns the model and the history of its rounds.
         """
-        session = self.open(silos, self._model(), test, journal)
+        session = self.open(silos, test, journal)
         network = self.stage1.run(session)  # train
         recipe = self.stage2.recipe(self.features.recipe(network))  # convexify
         linear = self.stage2.run(session, recipe)  # train
         message = recipe._asdict() | linear.normaliser._asdict() | {"w": linear.w}
-        temperature = calibrate(session.federation, message) if session.calibrates else None
+        temperature = calibrate(session, message)
         classifier = TangentClassifier(session.spec, recipe, linear, session.network.device, temperature)
         return Fit(classifier, session.journal.history)
 
@@ -88,17 +88,14 @@ class TCT:
         no history, and probabilities are not calibrated.
         """
         method = check_cells(self.stage2, cells)
-        session = self.open(silos, self._model(), None, None)
+        session = self.open(silos)
         recipe = self.stage2.recipe(self.features.recipe(self.stage1.run(session)))
         models = solve_grid(method, session, convexify(session, recipe), cells)
         return [TangentClassifier(session.spec, recipe, linear, session.network.device) for linear in models]
 
-    def _model(self) -> Model | None:
-        return self.model if self.model is not None else self.stage1.model
-
-    def open(self, silos: Silos, model: Model | None, test: Test | None, journal: Journal | None) -> Session:
-        """Begin a fit of ``model``, with all that either stage refuses."""
-        session = self.stage1.open(silos, model, test, journal, private=self.stage2.noise > 0)
+    def open(self, silos: Silos, test: Test | None = None, journal: Journal | None = None) -> Session:
+        """Begin a fit, with all that either stage refuses."""
+        session = self.stage1.open(silos, test, journal, model=self.model, private=self.stage2.noise > 0)
         self.stage2.check(session)
         check_head(session.spec)
         if self.stage1.rounds and head_alone(session.network, self.stage1.trainable):

@@ -152,7 +152,7 @@ def test_centralized_needs_the_data_in_this_process():
 @pytest.mark.parametrize("method", [Scaffold("mlp", **STAGE1), FedDyn("mlp", **STAGE1)])
 def test_a_snapshot_brings_back_what_silos_remember(method):
     federation = LocalFederation(skewed_silos())
-    session = method.open(federation, "mlp", None, None)
+    session = method.open(federation)
     state, _ = method.round(federation, method.start(session.network.weights()), 0)
     snapshot = {name: value.clone() for name, value in federation.snapshot().items()}
     first, _ = method.round(federation, state, 1)

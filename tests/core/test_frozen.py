@@ -110,7 +110,7 @@ def test_the_model_is_that_of_rounds_which_carry_everything(method, trainable):
     how = method(tiny_net(norm=True), rounds=3, trainable=trainable, **LOCAL)
     found = how.fit(skewed_silos())
     federation = LocalFederation(skewed_silos(), "cpu")
-    session = how.open(federation, how.model, None, None)
+    session = how.open(federation)
     state = how.start(session.network.weights())
     for number in range(3):
         state, _ = how.round(federation, state, number)
@@ -126,7 +126,7 @@ def test_a_bound_sends_nothing():
 def test_a_silo_that_was_not_told_says_so():
     how = FedAvg(tiny_net(), trainable="last-layer", **LOCAL)
     federation = LocalFederation(skewed_silos(), "cpu")
-    network = how.open(federation, how.model, None, None).network
+    network = how.open(federation).network
     part, message = apart(network, "last-layer", network.weights())
     question = how.question(part._asdict() | {"frozen": message}, 0)
     with pytest.raises(FedtctError, match="silo 0 does not have the weights that are not trained"):

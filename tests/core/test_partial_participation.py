@@ -60,7 +60,7 @@ def test_a_fit_that_goes_on_draws_what_an_undisturbed_one_does(method):
     stage1, journal = method(tiny_net(), rounds=5, **LOCAL), Stopping(after=2)
 
     def rounds():
-        return stage1.run(stage1.open(sampled(), stage1.model, None, journal)).parameters
+        return stage1.run(stage1.open(sampled(), journal=journal)).parameters
 
     with pytest.raises(InterruptedError):
         rounds()

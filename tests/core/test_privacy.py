@@ -159,7 +159,7 @@ def test_sums_stay_symmetric_and_n_is_not_noised():
 def test_a_question_asked_again_gets_the_same_answer_and_any_other_its_own_noise():
     federation = fedtct.LocalFederation(skewed_silos((20,)), "cpu")
     method = fedtct.FedAvg("mlp", **PRIVATE_FEDAVG)
-    session = method.open(federation, "mlp", None, None)
+    session = method.open(federation)
     question = method.question(method.start(session.network.weights()), 0)
 
     def answer(**changes):
@@ -280,7 +280,7 @@ def test_other_samples_get_other_noise():
 
     def answer(x):
         federation = fedtct.LocalFederation([fedtct.Silo(x, y)], "cpu")
-        session = method.open(federation, "mlp", None, None)
+        session = method.open(federation)
         question = method.question(method.start(session.network.weights()), 0)
         return federation.deliver("train", question)[0]["parameters"]
 

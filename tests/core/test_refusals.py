@@ -210,7 +210,7 @@ def test_a_silo_with_a_single_sample_and_batchnorm_is_refused_by_name_before_any
 
 def test_only_images_are_augmented_and_that_is_said_before_any_work():
     with pytest.raises(FedtctError, match="augment='crop-flip' needs images"):
-        FedAvg("mlp", augment="crop-flip").open(skewed_data(), "mlp", None, None)
+        FedAvg("mlp", augment="crop-flip").open(skewed_data())
 
 
 def test_a_silo_has_one_place():

@@ -158,7 +158,7 @@ def test_a_trial_leaves_no_trace():
     """Neither in running statistics nor in torch's generator."""
     model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(), nn.Linear(6, 3))
     torch.manual_seed(0)
-    session = FedAvg(model).open([Silo(X, Y)], model, None, None)
+    session = FedAvg(model).open([Silo(X, Y)])
     assert torch.equal(torch.rand(1), torch.manual_seed(0) and torch.rand(1))
     assert torch.equal(session.network.weights().buffers, torch.cat([model[1].running_mean, model[1].running_var]))
 

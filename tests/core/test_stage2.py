@@ -206,7 +206,7 @@ def test_settings_that_cannot_work(options):
 def test_a_grid_is_its_cells_one_by_one(method, p, spans, monkeypatch):
     stage1, cells = FedAvg("mlp", rounds=1, local_epochs=1), [(0.001, 5), (0.003, 20), (0.001, 20)]
     if spans:
-        session = stage1.open(skewed_silos(), "mlp", None, None)
+        session = stage1.open(skewed_silos())
         convexify(session, TangentFeatures(p=p).recipe(stage1.run(session)))
         assert grid.span_pays([silo.regression() for silo in session.federation.silos], columns=1000)
     monkeypatch.setattr(grid, "span_pays", lambda *_, **__: spans)

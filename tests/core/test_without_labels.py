@@ -48,7 +48,7 @@ def test_labels_take_no_part(method):
 def test_it_is_training_on_images_turned_beforehand(classes):
     """And labelled with how; of few classes the last is for all other turns."""
     x, labels, method = images(), torch.arange(30) % classes, FedAvg(net(classes), **ROTATIONS | {"rounds": 1})
-    found = method.run(method.open([Silo(x, labels)], method.model, None, None)).parameters
+    found = method.run(method.open([Silo(x, labels)])).parameters
     (epoch,) = draw_epochs(30, method._plan(), derive(method.seed, "train", 0, 0))
     turns = torch.empty(30, dtype=torch.long)
     turns[epoch.order] = epoch.changes[:, 0]

@@ -24,7 +24,7 @@ def test_a_silo_that_is_gone_is_left_out_weighted_rightly_and_recorded(grid):
         silo.name = f"s{index}"
     places = zip(others, (0, 1, 3), strict=True)
     reference = fedtct.LocalFederation([SeatedSilo(*place, torch.device("cpu")) for place in places], "cpu")
-    session = METHODS["fedavg"].open(over(InlineGrid(grid.seats[100].cache.parent / "x", parts())), "mlp", None, None)
+    session = METHODS["fedavg"].open(over(InlineGrid(grid.seats[100].cache.parent / "x", parts())))
     reference.use(session.spec)  # pixels are normalised with what all four said at the start
     weights = session.network.weights()._asdict()
     for number in range(2):
@@ -86,7 +86,7 @@ def test_scaffold_begins_anew_when_a_silo_leaves_or_forgets_so_that_corrections_
     """Those who stay go on as if they had been alone from the round after."""
     method, notes = fedtct.Scaffold("mlp", rounds=1, local_epochs=1), []
     federation = over(grid, notes, min_silos=3)
-    session = method.open(federation, "mlp", None, None)
+    session = method.open(federation)
     state = method.start(session.network.weights())
     for number in range(5):
         if number == when and what == "leaves":
@@ -121,7 +121,7 @@ def test_feddyn_keeps_its_balance_when_silos_miss_rounds(away, missed, grid, tmp
     federation = over(grid, silos=3)
     if 0 in missed:
         grid.offline.add(103)
-    session = method.open(federation, "linear", None, None)
+    session = method.open(federation)
     state = method.start(session.network.weights())
     for number in range(5):
         getattr(grid, away).clear()

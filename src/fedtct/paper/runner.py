@@ -227,7 +227,7 @@ class Runner:
             if session is None or problem is None:
                 federation = LocalFederation(job.silos, folder.config.device, precision=folder.config.precision)
                 federation.on_reply = folder.watcher.reply
-                session = tct.stage1.open(federation, tct.model, job.data.test, folder)
+                session = tct.stage1.open(federation, job.data.test, folder)
                 recipe = tct.features.recipe(tct.stage1.run(session))
                 problem, first = convexify(session, recipe), folder.path
             session.journal = folder

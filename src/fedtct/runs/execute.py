@@ -45,5 +45,5 @@ def rehearse(config: RunConfig) -> Job:
     """Refuse, without writing anything, what ``execute`` would refuse before its first round."""
     job = prepare(config)
     federation = simulated(config, job)
-    config.build(job.data.num_classes).open(federation, config.network(), job.data.test, None)
+    config.build(job.data.num_classes).open(federation, job.data.test)
     return job

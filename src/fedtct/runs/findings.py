@@ -156,7 +156,7 @@ def alone(folder: RunFolder, job: Job, judge: Judge) -> Finding:
     stage1 = replace(folder.config, **changed).build(job.data.num_classes)
     assert isinstance(stage1, Stage1)
     federation = LocalFederation(job.silos, folder.config.device, precision=folder.config.precision)
-    session = stage1.open(federation, stage1.model, None, None)
+    session = stage1.open(federation)
     folder.watcher.begin(ALONE, 1, 0)
     federation.on_reply = folder.watcher.reply
     start = stage1.start(session.network.weights())

@@ -162,25 +162,25 @@ class Stage1(ABC):
         """
         if not self.learns_labels:
             raise FedtctError(f"pretext='{self.pretext}' learns features, no classes: use it as TCT's stage 1")
-        session = self.open(silos, self.model, test, journal)
+        session = self.open(silos, test, journal)
         weights = self.run(session)
-        temperature = calibrate(session.federation, weights._asdict()) if session.calibrates else None
+        temperature = calibrate(session, weights._asdict())
         model = NetworkClassifier(session.spec, weights, session.network.device, temperature)
         return Fit(model, session.journal.history)
 
     def open(
         self,
         silos: Silos,
-        model: Model | None,
-        test: Test | None,
-        journal: Journal | None,
+        test: Test | None = None,
+        journal: Journal | None = None,
         *,
+        model: Model | None = None,
         private: bool = False,
     ) -> Session:
-        """Begin a fit of ``model`` with this algorithm's starting weights; ``private`` if noise comes later."""
+        """Begin a fit; ``model`` may stand in for this algorithm's own, and ``private`` says that noise comes later."""
         session = Session.open(
             silos,
-            model,
+            self.model if model is None else model,
             test=test,
             journal=journal,
             head=self.head,
