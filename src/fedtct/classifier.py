@@ -184,7 +184,7 @@ class Classifier(ABC):
         One made from an nn.Module of your own needs such a module as ``model``, or the function that makes it.
         """
         folder = Path(folder)
-        record, file = read_record(folder)
+        record, _, file = read_record(folder)
         if cls is not Classifier and record["kind"] != cls.kind:
             raise FedtctError(f"{folder} holds a '{record['kind']}' model, not a '{cls.kind}' one")
         return rebuild(record, load_file(file), model, device, str(folder))  # type: ignore[return-value]  # its kind was checked
@@ -220,8 +220,8 @@ def rebuild(
         raise FedtctError(f"{where} is damaged, or of another version of fedtct", error) from error
 
 
-def read_record(path: Path) -> tuple[dict[str, Any], Path]:
-    """What is recorded about a model in a folder or a file, and where its tensors are."""
+def read_record(path: Path) -> tuple[dict[str, Any], dict[str, str], Path]:
+    """What is recorded about a model in a folder or a file, the notes that go with it, and where its tensors are."""
     file = path / MODEL_FILE if path.is_dir() else path
     if not file.is_file():
         why = f"there is no {file.name} in it" if path.exists() else "it is not there"
@@ -229,11 +229,11 @@ def read_record(path: Path) -> tuple[dict[str, Any], Path]:
     try:
         with safe_open(file, framework="pt") as opened:
             notes = opened.metadata() or {}
-        record = json.loads(notes[METADATA])
+        record = json.loads(notes.pop(METADATA))
         record["kind"]  # a KeyError or TypeError if it is of something else
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise FedtctError(f"{file} holds no model that fedtct saved or exported, or is damaged") from error
-    return record, file
+    return record, notes, file
 
 
 class NetworkClassifier(Classifier):

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from fedtct.cli.compare import show
-from fedtct.cli.output import next_free
 from fedtct.cli.run import Json, Out
 from fedtct.cli.screen import Screen
+from fedtct.runs.places import next_free
 
 METHODS = ("fedavg", "scaffold", "tct", "centralized")
 SPLITS = ("classes:1", "classes:2")

@@ -10,12 +10,12 @@ import typer
 
 from fedtct.cli.flower import need_flower
 from fedtct.cli.help import Commands
-from fedtct.cli.output import next_free, print_messages, print_summary
+from fedtct.cli.output import print_messages, print_summary
 from fedtct.cli.reporting import to_look_at
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
-from fedtct.runs.places import resuming
+from fedtct.runs.places import free_folder, next_free, resuming
 
 if TYPE_CHECKING:
     from fedtct.runs.config import RunConfig
@@ -224,7 +224,6 @@ def _dry_run(app: Path, like: Path | None, shape: str, classes: int) -> None:
 def _folder_of_the_run(config: "RunConfig", default: Path, out: Path | None, resume: Path | None) -> Path:
     """The folder a run goes to or goes on in, refused here if the server would refuse it."""
     from fedtct.runs.folder import RunFolder, check_same
-    from fedtct.runs.places import free_folder
 
     if resume is None:
         return free_folder(out or default)
@@ -264,7 +263,6 @@ def up(
     with screen:
         from fedtct.deploy.demo import RUN_FOLDER, is_over, prepare_demo, run_demo
         from fedtct.deploy.processes import as_ctrl_c
-        from fedtct.runs.places import free_folder
 
         folder = resume or free_folder(out or next_free(Path("runs/deploy-demo")))
         if resume is None:

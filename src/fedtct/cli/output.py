@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     from fedtct.runs.tables import Line
 
 
-def next_free(path: Path, ending: str = "") -> Path:
-    """The path with this ending, or the first of path-2, path-3 and so on that is not taken."""
-    number, free = 1, path.with_name(path.name + ending)
-    while free.exists():
-        number += 1
-        free = path.with_name(f"{path.name}-{number}{ending}")
-    return free
-
-
 def print_all(text: str) -> None:
     """Text on stdout, all of it or an error: unbuffered (PYTHONUNBUFFERED), a full disk takes a part without a word."""
     sys.stdout.flush()

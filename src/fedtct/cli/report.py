@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from fedtct.cli.output import next_free
 from fedtct.cli.screen import Screen
 from fedtct.errors import FedtctError
+from fedtct.runs.places import check_place, next_free
 
 Runs = Annotated[list[Path], typer.Argument(help="folders of runs or comparisons", metavar="RUN...")]
 Out = Annotated[Path | None, typer.Option(help="the file to write [RUN/report.html]", metavar="FILE")]
@@ -31,7 +31,6 @@ def report(
         from fedtct.report.page import write_report
         from fedtct.report.page.write import REPORT, is_report
         from fedtct.report.trackers import TRACKERS, need
-        from fedtct.runs.places import check_place
         from fedtct.runs.reading import read_runs
 
         asked = [name for name, wanted in {"tensorboard": tensorboard, "mlflow": mlflow}.items() if wanted]

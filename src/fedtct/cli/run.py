@@ -7,12 +7,12 @@ import typer
 
 from fedtct.cli.flower import need_flower
 from fedtct.cli.options import with_settings
-from fedtct.cli.output import next_free, print_choice, print_summary
+from fedtct.cli.output import print_choice, print_summary
 from fedtct.cli.reporting import look_at_run, optional_if, report_on, to_look_at
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import Diverged, FedtctError, check_one_of
-from fedtct.runs.places import resuming
+from fedtct.runs.places import next_free, resuming
 from fedtct.runs.settings import read_toml
 
 if TYPE_CHECKING:

@@ -293,7 +293,7 @@ class RunFolder(Journal):
             if len(lines) > count:
                 os.truncate(metrics, sum(map(len, lines[:count])))
             lines = lines[:count]
-            if not self._checkpoint(STAGE2).is_file():  # it begins anew, with other steps perhaps
+            if not self._checkpoint("stage2").is_file():  # it begins anew, with other steps perhaps
                 self._finding(STAGE2).unlink(missing_ok=True)
         self.history = History([from_line(line, metrics) for line in lines])
 
@@ -321,7 +321,7 @@ def check_same(path: Path, config: RunConfig, given: Mapping[str, Any]) -> None:
 
     A step size that it refused would otherwise cost all of stage 1.
     """
-    open_to_change = () if (path / CHECKPOINTS / f"{STAGE2}.safetensors").is_file() else ("stage2_lr", "steps")
+    open_to_change = () if (path / CHECKPOINTS / "stage2.safetensors").is_file() else ("stage2_lr", "steps")
     if different := [name for name in config.differences(given) if name not in open_to_change]:
         pairs = ((name, as_toml(getattr(config, name)), as_toml(as_value(name, given[name]))) for name in different)
         told = "; ".join(f"{name} is {there} there, {here} here" for name, there, here in pairs)

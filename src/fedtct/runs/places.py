@@ -1,4 +1,4 @@
-"""Whether something new may be put at a path: asked before any work is done."""
+"""Where something new goes, and whether it may be put there: asked before any work is done."""
 
 import os
 import shlex
@@ -12,6 +12,15 @@ from fedtct.files import HALF
 def resuming(command: str, folder: str | Path) -> str:
     """The command that goes on in a folder, as a shell takes it: names may have spaces in them."""
     return f"{command} --resume {shlex.quote(str(folder))}"
+
+
+def next_free(path: Path, ending: str = "") -> Path:
+    """The path with this ending, or the first of path-2, path-3 and so on that is not taken."""
+    number, free = 1, path.with_name(path.name + ending)
+    while free.exists():
+        number += 1
+        free = path.with_name(f"{path.name}-{number}{ending}")
+    return free
 
 
 def free_folder(path: str | Path, todo: str = "", but: Collection[str] = ()) -> Path:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors import safe_open
-
 from fedtct import __version__
-from fedtct.classifier import METADATA, Classifier, read_record
+from fedtct.classifier import Classifier, read_record
 from fedtct.data.sources import Reading, read_inputs, read_samples
 from fedtct.data.texts import composed
 from fedtct.errors import FedtctError, listing
@@ -67,7 +65,7 @@ class Saved(NamedTuple):
             raise FedtctError(
                 f"{path} was made from a model of your own: give it with --model {run.config.model}{found}"
             )
-        notes = _notes(path)
+        notes = read_record(path)[1] if path.is_file() else {}
         target = run.config.target if run else notes.get(TARGET, "")
         return cls(Classifier.load(path / MODEL if run else path, build, device), target, notes.get(CARD, ""), run)
 
@@ -106,14 +104,6 @@ def free_export(file: Path) -> Path:
             "what model.to_module() returns to torch.onnx.export; TCT's models have none"
         )
     return free_file(file)
-
-
-def _notes(path: Path) -> dict[str, str]:
-    if not path.is_file():
-        return {}
-    read_record(path)  # refuses what is no model
-    with safe_open(path, framework="pt") as file:
-        return {key: value for key, value in file.metadata().items() if key != METADATA}
 
 
 def write_card(saved: Saved, name: str) -> str:
