@@ -19,7 +19,7 @@ from fedtct.least_squares.products import inner, outer, times, transposed_times
 
 GRAM_SHARE = 0.5  # of the memory that is left, for decomposing a Gram matrix
 GRAM_COPIES = 4  # the matrix, its eigenvectors, and what LAPACK works in
-ABOVE = 1.005  # an eigenvalue's true value is below what was found to a thousandth, times this
+FOUND_TO = 1e-3  # what an eigenvalue that is found alone may be too small by
 QUICK = 1024  # samples or features: a decomposition of a second or so, which is made for its spectrum in any case
 
 
@@ -75,7 +75,7 @@ def largest_alone(z: Tensor, y: Tensor) -> Decomposition:
 
     gram = LinearOperator((len(z), len(z)), matvec=product, dtype="float64")
     start = torch.ones(len(z), dtype=torch.float64).numpy()
-    largest = ABOVE * torch.from_numpy(eigsh(gram, k=1, v0=start, tol=1e-3, return_eigenvectors=False))
+    largest = (1 + FOUND_TO) * torch.from_numpy(eigsh(gram, k=1, v0=start, tol=FOUND_TO, return_eigenvectors=False))
     return Decomposition(largest.to(y.device), y.new_empty(0, 0))
 
 
