@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from fedtct.agreement import describe
+from fedtct.data.copies import warn_of_copies
 from fedtct.data.holding_out import hold_out
 from fedtct.data.samples import TASKS, Inputs, as_samples, from_dataset, join, take, warn_of_scales
 from fedtct.data.tables import is_table
@@ -109,8 +110,12 @@ class Silo(SiloData):
         warn_of_scales(x)
         kept, held = hold_out(len(y), holdout, name, groups)
         kept_x, kept_y = (take(x, kept), take(y, kept)) if len(held) else (x, y)
+        held_x = take(x, held)
+        warn_of_copies(
+            held_x, [kept_x], f"samples that {name} holds out", "drop copies; if several are of one person, name groups"
+        )
         by_groups = groups is not None and holdout > 0
-        super().__init__(name, kept_x, kept_y, take(x, held), take(y, held), by_groups)
+        super().__init__(name, kept_x, kept_y, held_x, take(y, held), by_groups)
 
 
 def pool(silos: Sequence[SiloData]) -> SiloData:

@@ -100,7 +100,9 @@ def run(
             except OutOfTime:
                 screen.say("out of time: run the same command again to go on")
                 return
-        screen.say(f"all of it has results in {results}: `fedtct paper report` puts them beside the published ones")
+        there = "" if results == RESULTS else " " + shlex.join(["--results", str(results)])
+        beside = "shows that they ran" if scale == "tiny" else "puts them beside the published ones"
+        screen.say(f"all of it has results in {results}: `fedtct paper report{there}` {beside}")
 
 
 def _wanted(part: list[str], only: str, imagenet: bool, screen: Screen) -> list[Run]:

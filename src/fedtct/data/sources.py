@@ -49,6 +49,10 @@ def silo_paths(folder: Path) -> dict[str, Path]:
     return found
 
 
+class NothingToIgnore(UserWarning):
+    """A file has no such column; another silo's may have it."""
+
+
 class Reading(NamedTuple):
     """How silos' files are read: the settings that a run, or a silo.toml, has for it."""
 
@@ -143,7 +147,7 @@ def _inputs(table: pd.DataFrame, how: Reading, path: Path) -> pd.DataFrame:
     if lacking := [name for name in how.texts if name not in table.columns]:
         raise FedtctError(f"{path} has no column {quoted(lacking)} of texts. It has {listing(table.columns)}")
     for unknown in (name for name in how.ignore if name not in table.columns):  # other silos may have it
-        warnings.warn(f"{path} has no column '{unknown}' to ignore", stacklevel=2)
+        warnings.warn(f"{path} has no column '{unknown}' to ignore", NothingToIgnore, stacklevel=2)
     inputs = table.drop(columns=[how.target, *how.ignore], errors="ignore")
     for name, column in inputs.items():
         if column.dtype.kind == "O" and name not in how.texts:

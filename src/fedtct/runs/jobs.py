@@ -12,7 +12,8 @@ from torch import Tensor
 from fedtct.agreement import agree
 from fedtct.answers import Description
 from fedtct.data import Dataset, load_dataset, partition
-from fedtct.data.sources import Reading, read_samples, read_silo, silo_paths
+from fedtct.data.copies import warn_of_copies
+from fedtct.data.sources import NothingToIgnore, Reading, read_samples, read_silo, silo_paths
 from fedtct.errors import FedtctError, listing
 from fedtct.files import files_of
 from fedtct.hardware.devices import pick_device, pick_precision
@@ -91,6 +92,8 @@ def own_job(config: RunConfig, watcher: Watcher) -> Job:
     silos, told = _read_silos(config, paths, watcher)
     agreed = agree(told, None, names=[silo.name for silo in silos])
     test = read_test(Path(config.test), config, agreed.inputs) if config.test else None
+    if test:
+        warn_of_copies(test[0], [silo.x for silo in silos], "test samples", "leave them out of the test data")
     warn_of_memory(config, agreed.inputs.shape, agreed.outputs, sum(map(len, silos)) + (len(test[1]) if test else 0))
     if isinstance(agreed.task, Regression):
         return Job(Known(test, None, ()), silos)
@@ -102,26 +105,45 @@ def _read_silos(config: RunConfig, paths: Mapping[str, Path], watcher: Watcher) 
     """All silos, and what they tell; what is wrong in several is said at once, as others may have to mend it."""
     silos: list[Silo] = []
     told: list[Description] = []
-    wrong: dict[str, dict[str, str]] = {}  # by what is wrong, without whose it is: the silos, and what is said of each
-    how = Reading.of(config)
+    wrong, lacking, how = Remarks(), Remarks(), Reading.of(config)
     for done, (name, path) in enumerate(paths.items(), 1):
         try:
-            x, y, groups = _read(path, how, _state(path))
-            silos.append(Silo(x, y, task=config.task, holdout=config.holdout, groups=groups, name=name))
-            told.append(silos[-1].describe())
+            with warnings.catch_warnings(record=True, action="always") as heard:
+                x, y, groups = _read(path, how, _state(path))
+                silos.append(Silo(x, y, task=config.task, holdout=config.holdout, groups=groups, name=name))
+                told.append(silos[-1].describe())
         except FedtctError as error:
-            wrong.setdefault(str(error).removeprefix(str(path)).removeprefix(name), {})[name] = str(error)
+            wrong.add(str(error), name, path)
+        for warning in heard:
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+            if warning.category is NothingToIgnore:
+                lacking.add(str(warning.message), name, path)
         watcher.count("reading silos", done, len(paths))
+    for line, of in zip(lacking.lines(), lacking.values(), strict=True):
+        if len(of) == len(paths):
+            wrong.add(f"{line}: is it misspelled? What is not ignored is learnt from", "", Path())
     if wrong:
-        lines = [said + _so_are(others) for (_, said), *others in map(dict.items, wrong.values())]
+        lines = wrong.lines()
         more = [f"and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
         raise FedtctError("\n".join(lines[:MOST_LINES] + more))
     return silos, told
 
 
-def _so_are(others: Sequence[tuple[str, str]]) -> str:
-    """Of which other silos the same is said."""
-    return f" (the same in {listing(name for name, _ in others)})" if others else ""
+class Remarks(dict[str, dict[str, str]]):
+    """What is said of silos, by what it is without whose it is: the silos, and how it is said of each."""
+
+    def add(self, text: str, name: str, path: Path) -> None:
+        """Something that is said of a silo and its file."""
+        self.setdefault(text.removeprefix(str(path)).removeprefix(name), {})[name] = text
+
+    def lines(self) -> list[str]:
+        """Everything once, with the silos of which the same is said."""
+        said = [list(of.items()) for of in self.values()]
+        return [text + _so_are([name for name, _ in others]) for (_, text), *others in said]
+
+
+def _so_are(others: Sequence[str]) -> str:
+    return f" (the same in {listing(others)})" if others else ""
 
 
 def check_test(test: Path, silos: Mapping[str, Path]) -> None:

@@ -23,6 +23,7 @@ from fedtct.runs.summary import (
     SiloRatings,
     Summary,
     final_row,
+    in_megabytes,
     kept_round,
     silos_told,
 )
@@ -138,9 +139,9 @@ def _training(run: RunFolder) -> list[str]:
     unknown = "not known, for private silos rate no models" if private else "not known, for nobody rated it"
     where = where or ("none, for training diverged" if last.diverged else unknown)
     split = "" if run.config.data else f", split {summary.split}"
-    megabytes = (summary.bytes_up + summary.bytes_down) / 1e6
+    megabytes = in_megabytes(summary.bytes_up + summary.bytes_down)
     lines = [
-        f"- **Method:** {summary.method}, {summary.rounds} rounds, {megabytes:,.1f} MB a silo, seed {summary.seed}",
+        f"- **Method:** {summary.method}, {summary.rounds} rounds, {megabytes} MB a silo, seed {summary.seed}",
         f"- **Data:** {summary.dataset}{split}, {silos_told(run)}",
         f"- **{metric.capitalize() if metric == 'accuracy' else metric}:** {where}",
     ]
