@@ -257,6 +257,13 @@ def test_what_cannot_be_read(tmp_path):
         silo_paths(tmp_path / "nothing")
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_a_nul_byte_is_no_part_of_a_category(end, tmp_path):
+    (tmp_path / "a.csv").write_bytes(end.join(["sex,y", "f,1", "m\0,0", "f,1", ""]).encode())
+    with pytest.raises(FedtctError, match=r"a\.csv is damaged, or no UTF-8 text: line 3 holds a NUL byte"):
+        read_table(tmp_path / "a.csv")
+
+
 def test_folders_keep_all_of_their_names(tmp_path):
     for name in ("st.john", "st.mary"):
         (tmp_path / name).mkdir()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedtct.data.csv_lines import refuse_nul
 from fedtct.data.numbers_as_texts import are_comma_numbers, written
 from fedtct.data.texts import composed
 from fedtct.errors import FedtctError
@@ -74,6 +75,7 @@ def _read_csv(path: Path, texts: Sequence[str]) -> pd.DataFrame:
     import pandas as pd
 
     how = _how_written(path)
+    refuse_nul(path)
     header = pd.read_csv(path, **how, header=None, nrows=1, dtype=str, keep_default_na=False)
     written = [str(name) for name in header.loc[0]] if len(header) else []
     how_columns = {name: str for name in written if _name(name) in texts}
