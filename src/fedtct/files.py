@@ -15,6 +15,7 @@ from fedtct.errors import FedtctError
 
 HALF = ".half"  # ends the name of a file until it is whole; a process that is killed may leave one behind
 HALVES = f"*.{'[0-9a-f]' * 8}{HALF}"
+LITTER = ("thumbs.db", "desktop.ini", "__macosx")  # that systems leave in folders, and in zip files
 ABANDONED_SECONDS = 3600.0  # that nobody has written to a half for; a process elsewhere cannot be asked if it lives
 
 
@@ -99,6 +100,11 @@ def glance(path: Path) -> str:
 def files_of(path: Path) -> list[Path]:
     """A file, or all files of a folder and of its folders, those that are linked too, in order of their names."""
     return sorted(_files_below(path)) if path.is_dir() else [path]
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder of this name is hidden, or would be where it comes from; ~$ is before what is open."""
+    return name.startswith((".", "~$")) or name.lower() in LITTER
 
 
 def _files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from fedtct import FedtctError
-from fedtct.data.sources import Reading, read_inputs, read_samples
+from fedtct.data.sources import Reading, read_inputs, read_samples, silo_paths
 
 
 def test_images_in_folders_are_classes(tmp_path):
@@ -38,6 +38,19 @@ def test_a_damaged_image_is_named(tmp_path, kind):
     file.write_bytes(data)
     with pytest.raises(FedtctError, match=rf"{file.name} cannot be read as an image"):
         read_samples(tmp_path, Reading())
+
+
+def test_what_systems_and_programs_leave_among_files_is_no_silo_and_no_image(tmp_path, recwarn):
+    """A Mac adds __MACOSX to a zip file, and Excel ~$ to the name of a file while it is open."""
+    for folder in ("a/cat", "__MACOSX/a/cat", "a/__MACOSX/cat"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "._0.png").write_bytes(b"what a Mac leaves")
+    for file in ("Thumbs.db", "~$a.csv", ".hidden.csv", "a/Desktop.ini", "a/cat/~$1.png", "a/__MACOSX/cat/1.png"):
+        (tmp_path / file).write_bytes(b"")
+    Image.new("L", (4, 4)).save(tmp_path / "a" / "cat" / "0.png")
+    assert list(silo_paths(tmp_path)) == ["a"]
+    assert len(read_samples(tmp_path / "a", Reading())[0]) == 1
+    assert not recwarn
 
 
 def test_images_in_grey_and_in_colour_and_hidden_files_among_them(tmp_path):

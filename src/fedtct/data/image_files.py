@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedtct.errors import FedtctError, listing
-from fedtct.files import files_of
+from fedtct.files import files_of, is_hidden
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
 WHOLE = (".csv", ".parquet", ".npz")  # what holds all samples in one file
-LITTER = ("thumbs.db", "desktop.ini")  # that systems leave in folders
 LARGEST_SIDE = 10_000  # that images are scaled to: an image then takes 100 MB and more
 MODES = {1: "L", 3: "RGB"}  # Pillow's names of what has so many channels
 
@@ -68,7 +67,7 @@ def _of_unread(folder: Path, errors: Mapping[Path, Exception]) -> FedtctError:
 
 def _warn_of_others(folder: Path) -> None:
     """Say that files are left out: somebody may mean them as samples."""
-    others = [f for f in _visible(folder) if not _is_image(f) and f.name.lower() not in LITTER]
+    others = [f for f in _visible(folder) if not _is_image(f)]
     if others:
         count = "1 file is no image and is" if len(others) == 1 else f"{len(others)} files are no images and are"
         example = others[0].relative_to(folder).as_posix()
@@ -104,7 +103,7 @@ def image_files(folder: Path) -> list[Path]:
 def _visible(folder: Path) -> list[Path]:
     """The files of a folder and of its folders, in order of names; not hidden ones, as copies and thumbnails are."""
     found = files_of(folder) if folder.is_dir() else []
-    return [path for path in found if not any(part[0] == "." for part in path.relative_to(folder).parts)]
+    return [path for path in found if not any(map(is_hidden, path.relative_to(folder).parts))]
 
 
 def _is_image(path: Path) -> bool:

@@ -19,6 +19,7 @@ from fedtct.data.table_files import read_table, zeros_kept
 from fedtct.data.tables import from_matrix
 from fedtct.data.texts import all_composed, composed
 from fedtct.errors import FedtctError, listing, probably, quoted
+from fedtct.files import is_hidden
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,7 +36,7 @@ def silo_paths(folder: Path) -> dict[str, Path]:
         raise FedtctError(f"{what}: it should hold a file for each silo, or a folder of images")
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        if path.name.startswith("."):
+        if is_hidden(path.name):
             continue
         if not (path.is_dir() or path.suffix.lower() in WHOLE):
             warnings.warn(f"{path} is taken for no silo: it is no .npz, .csv or .parquet file", stacklevel=2)
