@@ -39,6 +39,29 @@ def test_a_class_is_one_class_whatever_else_a_silo_has(here, there, classes, tmp
     assert model.classes.tolist() == classes
 
 
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (["01067,1", "10115,2"], ["a"]),
+        (["1,2", "10115,01"], ["b"]),
+        (['"01067",01', ",2"], ["a", "b"]),
+        (["0,1", "10,2"], []),
+        (["0.5,1", "01.5,2"], []),  # no whole numbers
+        (["-0,1", "X01,02"], ["b"]),
+    ],
+)
+def test_numbers_that_begin_with_zeros_are_taken_for_numbers_but_not_silently(rows, told, tmp_path, recwarn):
+    file = tmp_path / "a.csv"
+    for mark in ",;":
+        file.write_text("\n".join(["a,b,y", *(f"{row},ill" for row in rows)]).replace(",", mark) + "\n")
+        read_samples(file, Reading("y", texts=told))
+        read_samples(file, Reading("y", ignore=told))
+        assert not recwarn
+        read_samples(file, Reading("y"))
+        said = [str(recwarn.pop().message) for _ in told]
+        assert [re.match("column '(.)' has whole numbers that begin with 0", text)[1] for text in said] == told
+
+
 def test_a_row_is_predicted_alike_whatever_rows_are_beside_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     draws = np.random.default_rng(0)

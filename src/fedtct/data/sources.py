@@ -15,7 +15,7 @@ import numpy as np
 from fedtct.data.image_files import WHOLE, holds_images, read_images
 from fedtct.data.numbers_as_texts import refuse_numbers, refuse_slips
 from fedtct.data.samples import FEW_WHOLE, MANY_WHOLE, numbers_or_names
-from fedtct.data.table_files import read_table, zeros_kept
+from fedtct.data.table_files import padded_columns, read_table, zeros_kept
 from fedtct.data.tables import from_matrix
 from fedtct.data.texts import all_composed, composed
 from fedtct.errors import FedtctError, listing, probably, quoted
@@ -153,6 +153,12 @@ def _inputs(table: pd.DataFrame, how: Reading, path: Path) -> pd.DataFrame:
     for name, column in inputs.items():
         if column.dtype.kind == "O" and name not in how.texts:
             refuse_slips(column.dropna().tolist(), f"{path}: column '{name}'")
+    for name in padded_columns(path, inputs) if path.suffix.lower() == ".csv" else ():
+        warnings.warn(
+            f"column '{name}' has whole numbers that begin with 0, as codes do, and is read as numbers: if these are "
+            "codes, list it in texts (--texts)",
+            stacklevel=2,
+        )
     return inputs
 
 

@@ -196,6 +196,22 @@ def zeros_kept(path: Path, numbers: pd.Series[Any]) -> pd.Series[Any]:
     return written if any(map(PADDED.fullmatch, written)) else numbers
 
 
+def padded_columns(path: Path, table: pd.DataFrame) -> list[str]:
+    """A CSV file's columns that were read as numbers, though zeros come before whole ones, as in 01: these are codes.
+
+    Columns are read again only where there is such a number somewhere in the file.
+    """
+    data = path.read_bytes()
+    before = (re.escape(mark.encode()) for mark in (_how_written(path)["sep"], "\n", '"'))
+    if not any(re.search(mark + rb"0\d", data) for mark in before):  # one by one: each is found fast
+        return []
+    whole = [
+        str(name) for name, column in table.items() if column.dtype.kind in "iuf" and not (column.dropna() % 1).any()
+    ]
+    written = as_written(path, whole, len(table))
+    return [name for name in whole if written[name].str.strip().str.fullmatch(PADDED).any()]
+
+
 def _rows_to_the_last_value(table: pd.DataFrame) -> int:
     """How many rows there are without those at the end of nothing but separators, which spreadsheets leave there."""
     filled = table.notna().any(axis=1).to_numpy().nonzero()[0]
