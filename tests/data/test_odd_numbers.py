@@ -51,6 +51,8 @@ MEASURED = {
     "years": lambda draw, n: draw.integers(1950, 2025, n),
     "counts": lambda draw, n: draw.poisson(2, n),
     "up to 99": lambda draw, n: draw.integers(0, 100, n),
+    "degrees below zero": lambda draw, n: draw.integers(-20, 35, n),
+    "changes": lambda draw, n: draw.poisson(3, n) - draw.poisson(9, n),
     "shares": lambda draw, n: np.minimum(draw.integers(0, 140, n), 100),
 }
 
@@ -70,16 +72,19 @@ def test_a_few_rows_tell_nothing():
 
 
 @settings(max_examples=40)
-@given(case=st.sampled_from(sorted(MEASURED)), seed=SEEDS, mark=st.sampled_from([-99.0, -999.0, 99_999.0, 999_999.0]))
-def test_marks_of_missing_values_are_found_where_they_are_far_from_the_rest(case, seed, mark):
+@given(
+    case=st.sampled_from(sorted(MEASURED)), seed=SEEDS, mark=st.sampled_from([-9.0, -99.0, -999.0, 99_999.0, 999_999.0])
+)
+def test_marks_of_missing_values_are_found_where_they_are_far_from_the_rest_or_alone_below_zero(case, seed, mark):
     draw = np.random.default_rng(seed)
     values = MEASURED[case](draw, 60).astype(float)
     marked = draw.choice(60, 3, replace=False)
     others = np.delete(values, marked)
     others = others[~np.isin(others, MARKS)]  # a 99 among them may be a mark, too
     far = min(abs(others - mark)) > np.ptp(others)
+    alone = mark < 0 and min(others) >= 0
     values[marked] = mark
-    assert marks_of_missing(values) == ([mark] if far else [])
+    assert marks_of_missing(values) == ([mark] if far or alone else [])
 
 
 def test_marks_are_told_of_once_and_leave_nothing_else_in_a_reply():

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 ENOUGH = 30  # rows, to tell the numbers of records: among so many whole numbers below 60 some are the same
-MARKS = [sign * (10.0**digits - 1) for digits in range(2, 7) for sign in (1, -1)]  # 99, -99, 999 and so on
+MARKS = [-9.0, *(sign * (10.0**digits - 1) for digits in range(2, 7) for sign in (1, -1))]  # -9, 99, -99 and so on
 
 
 def warn_of_odd_numbers(name: str, values: NDArray[np.float64], to_ignore: str) -> None:
@@ -19,7 +19,7 @@ def warn_of_odd_numbers(name: str, values: NDArray[np.float64], to_ignore: str) 
         )
     for mark in marks_of_missing(values):
         warnings.warn(
-            f"column '{name}' holds {mark:.0f} in several rows, far from all its other values: if it stands for what "
+            f"column '{name}' holds {mark:.0f} in several rows, unlike all its other values: if it stands for what "
             "is missing, leave these empty",
             stacklevel=2,
         )
@@ -34,10 +34,13 @@ def are_of_records(values: NDArray[np.float64]) -> bool:
 
 
 def marks_of_missing(values: NDArray[np.float64]) -> list[float]:
-    """Numbers of nothing but nines, each more than once, further from all others than these are from each other."""
+    """Numbers of nothing but nines, each more than once, that are far from all others, or alone below zero.
+
+    Far is further than the others are from each other.
+    """
     there = values[~np.isnan(values)]
     others = there[~np.isin(there, MARKS)]
     if not len(others) or not np.ptp(others):
         return []
-    far = [mark for mark in MARKS if np.abs(others - mark).min() > np.ptp(others)]
-    return [mark for mark in far if (there == mark).sum() > 1]
+    odd = [mark for mark in MARKS if np.abs(others - mark).min() > np.ptp(others) or mark < 0 <= others.min()]
+    return [mark for mark in odd if (there == mark).sum() > 1]
