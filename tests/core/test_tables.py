@@ -12,9 +12,11 @@ import torch
 from core_helpers import quick, tct
 from hypothesis import example, given
 from hypothesis import strategies as st
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 
 from fedtct import Centralized, Classifier, FedAvg, FedtctError, LocalFederation, Ridge, Silo
 from fedtct.agreement import agree, misfit
+from fedtct.data.splits import partition
 from fedtct.runs.predictions import evaluate, prediction_table
 
 TRAIN = {"rounds": 2, "local_epochs": 2, "batch_size": 8}
@@ -264,6 +266,33 @@ def test_a_silo_whose_numbers_may_be_in_other_units_is_told_of(mean, std, odd, r
     assert ["on average in silo 3" in text for text in told] == [True] * odd
     table_code(others[:1])
     assert len([w for w in recwarn if "same units" in str(w.message)]) == len(told)
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "odd"),
+    [
+        (142.0, 36.0, True),  # millimetres
+        (1.5, 0.3, True),  # decimetres
+        (125.0, 55.0, True),
+        (42.0, 10.0, False),  # of something large
+        (-120.0, 60.0, False),  # no unit turns signs round
+        (5.0, 36.0, False),
+    ],
+)
+def test_a_silo_whose_numbers_are_ten_times_the_others_is_told_of(mean, std, odd, recwarn):
+    others = [silo_of_temperatures(14.2 + place, 3.5) for place in range(3)]
+    table_code([*others, silo_of_temperatures(mean, std)])
+    told = [str(w.message) for w in recwarn if "same units" in str(w.message)]
+    assert ["on average in silo 3" in text for text in told] == [True] * odd
+
+
+@pytest.mark.parametrize("load", [load_wine, load_breast_cancer, load_diabetes])
+def test_silos_that_hold_other_classes_are_in_the_same_units(load, recwarn):
+    table, target = load(return_X_y=True, as_frame=True)
+    for seed in range(5):
+        dealt = partition(pd.qcut(target, 4, labels=False, duplicates="drop"), 4, "dirichlet:0.1", seed)
+        table_code([Silo(table.iloc[rows], labels(len(rows))) for rows in dealt])
+    assert not [w for w in recwarn if "same units" in str(w.message)]
 
 
 def test_silos_that_say_nothing_of_units_do_not_hide_another(recwarn):

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 ENOUGH = 20  # numbers, to say how they are distributed
 FAR_MEANS, FAR_SPREADS = 4, 30  # in standard deviations; times
+TEN = 7  # times as large, or more: ten times but for how silos differ
+OFF_ZERO = 1.5  # standard deviations: numbers that far from it have a size
 
 
 class Numbers(NamedTuple):
@@ -58,6 +60,9 @@ def _tell_units(one: Numbers, other: Numbers) -> bool:
 
 
 def _far_apart(one: Numbers, other: Numbers) -> bool:
-    """Whether the two hardly overlap, or one varies far more."""
-    narrow, wide = sorted((one.std, other.std))
-    return abs(one.mean - other.mean) > FAR_MEANS * wide or wide > FAR_SPREADS * narrow
+    """Whether the two hardly overlap, or one varies far more, or is ten times the other as millimetres are."""
+    narrow, wide = sorted((one, other), key=lambda numbers: numbers.std)
+    off_zero = all(abs(numbers.mean) > OFF_ZERO * numbers.std for numbers in (one, other))
+    ten_times = off_zero and wide.std > TEN * narrow.std and wide.mean / narrow.mean > TEN
+    far = abs(one.mean - other.mean) > FAR_MEANS * wide.std or wide.std > FAR_SPREADS * narrow.std
+    return far or ten_times
