@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fedtct import FedAvg, FedtctError, Silo
 from fedtct.data.sources import Reading, read_inputs, read_samples, silo_paths
 from fedtct.data.table_files import read_table
+from fedtct.errors import listing
 
 values = st.floats(-1e100, 1e100) | st.none()
 
@@ -262,6 +263,24 @@ def test_a_nul_byte_is_no_part_of_a_category(end, tmp_path):
     (tmp_path / "a.csv").write_bytes(end.join(["sex,y", "f,1", "m\0,0", "f,1", ""]).encode())
     with pytest.raises(FedtctError, match=r"a\.csv is damaged, or no UTF-8 text: line 3 holds a NUL byte"):
         read_table(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("a,b,y\n1,2,3\n1,2\n1,2,3\n1", [3, 5]),
+        ("a,b,y\r1,2,3\r1,2\r", [3]),
+        ('a,b,y\n1,"2\n2",3\n\n1,2\n', [5]),
+        ("sep=;\na;b;y\n1;2,5;3\n1;2,5\n", [4]),
+        ("a,b,y,,\n1,2,3\n1,2,\n", []),  # only nameless columns are lacking
+        ("a,b,y\n1,2,3\n1,,\n \n,\n", []),  # nothing is in the last rows
+    ],
+)
+def test_rows_that_end_too_early_are_told_of(text, lines, tmp_path, recwarn):
+    (tmp_path / "a.csv").write_bytes(text.encode())
+    read_table(tmp_path / "a.csv")
+    said = [str(w.message) for w in recwarn]
+    assert [f"fewer fields than columns in line {listing(lines)}, and" in text for text in said] == [True] * bool(lines)
 
 
 def test_folders_keep_all_of_their_names(tmp_path):

@@ -1,8 +1,11 @@
 """Lines of a CSV file that are not as they were written: pandas reads them without a word."""
 
+import csv
+import warnings
 from pathlib import Path
+from typing import Any
 
-from fedtct.errors import FedtctError
+from fedtct.errors import FedtctError, listing
 
 
 def refuse_nul(path: Path) -> None:
@@ -13,4 +16,20 @@ def refuse_nul(path: Path) -> None:
         raise FedtctError(
             f"{path} is damaged, or no UTF-8 text: line {line} holds a NUL byte; mend it, or save the table again as "
             "CSV in UTF-8"
+        )
+
+
+def warn_of_short_rows(path: Path, how: dict[str, Any], fields: int) -> None:
+    """Say that rows have fewer fields than columns have names, as those of a file that was cut off.
+
+    They are not refused: Excel leaves out separators at the end of rows that are empty there.
+    """
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = csv.reader(file, delimiter=how["sep"])
+        short = [rows.line_num for row in rows if len(row) < fields and any(map(str.strip, row))]
+    if lines := [line for line in short if line > how["skiprows"]]:
+        warnings.warn(
+            f"{path} has fewer fields than columns in line {listing(lines, most=3)}, and what lacks there counts as "
+            "missing: was the file cut off, or a field left out?",
+            stacklevel=2,
         )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedtct.data.csv_lines import refuse_nul
+from fedtct.data.csv_lines import refuse_nul, warn_of_short_rows
 from fedtct.data.numbers_as_texts import are_comma_numbers, written
 from fedtct.data.texts import composed
 from fedtct.errors import FedtctError
@@ -88,6 +88,9 @@ def _read_csv(path: Path, texts: Sequence[str]) -> pd.DataFrame:
             "separator, and where numbers have decimal commas put semicolons between columns"
         )
     _refuse_twins(path, [_name(name) for name in written])
+    named = max((place for place, name in enumerate(written, 1) if _name(name)), default=0)
+    if named and table.iloc[:, named - 1].isna().any():  # as it is where a row ends too early
+        warn_of_short_rows(path, how, named)
     table = _without_row_numbers(_without_nameless(path, table, written).rename(columns=_name))
     with_dots = [name for name in table.columns if table[name].dtype.kind == "f"]
     for name in table.columns:
