@@ -32,6 +32,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("FEDTCT_DATA", raising=False)
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("mine")
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "config.toml").write_text("rounds = [1,1]")
     (tmp_path / "broken.toml").write_text("rounds = [1,")
     (tmp_path / "typo.toml").write_text("round = 1\n")
     (tmp_path / "section.toml").write_text("[sever]\nwait = 3\n")
@@ -54,9 +56,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 BAD = {
-    "run --dataset mnist": "unknown dataset 'mnist'",
+    "run --dataset mnist": "unknown dataset 'mnist'. Known: digits, fashion-mnist, cifar10, cifar100, module:function",
     "run --model vgg": "or your own: in commands module:function",
-    "run --method sgd": "unknown method 'sgd'",
+    "run --method sgd": "centralized, fedavg-last-layer, tct, module:Class",
     "run --split by-hand": "unknown split 'by-hand'",
     "run --split classes:11": "classes:11",
     "run --silos 2000 --split iid": "2000 silos are more than the 1437 samples",
@@ -83,6 +85,8 @@ BAD = {
     "run --init-weights none.safetensors": "no such file: none.safetensors",
     "run --init-weights weights.safetensors": "cannot be read as a state dict",
     "run --config none.toml": "cannot read none.toml: No such file or directory",
+    "run --config thesis": "thesis is a folder: name a TOML file",
+    "run --config old": "old is a folder: name a TOML file, such as old/config.toml",
     "run --config broken.toml": "broken.toml is not valid TOML",
     "run --config typo.toml": "unknown setting 'round': did you mean 'rounds'?",
     "run --config section.toml": "unknown section [sever]: there is none but [server], in the run.toml of a deployment",

@@ -227,8 +227,8 @@ def test_python_layout_is_read_and_checked(tmp_path):
 
 
 def test_unknown_dataset():
-    for function in (load_dataset, verify):
-        with pytest.raises(FedtctError, match=r"'mnist'.*digits, fashion-mnist, cifar10, cifar100"):
+    for function, own in ((load_dataset, ", module:function"), (verify, "")):
+        with pytest.raises(FedtctError, match=rf"'mnist'.*digits, fashion-mnist, cifar10, cifar100{own}\Z"):
             function("mnist")
 
 

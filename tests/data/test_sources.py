@@ -229,6 +229,7 @@ def test_what_cannot_be_read(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
     (tmp_path / "long.csv").write_text("a,b\n1,2\n1,2,3\n")
     np.savez(tmp_path / "objects.npz", x=np.ones((2, 1)), y=np.array(["ill", "well"], object))
+    np.savez(tmp_path / "names.npz", X=np.ones((2, 1)), Y=np.arange(2))
     (tmp_path / "commas.csv").write_text('"a, b",c\n1,2\n')
     (tmp_path / "a.xlsx").write_text("a,b\n1,2\n")
     for name, target, message in [
@@ -236,6 +237,7 @@ def test_what_cannot_be_read(tmp_path):
         ("header.csv", "b", "without rows"),
         ("long.csv", "b", r"cannot be read as a table: .* saw 3\Z"),
         ("objects.npz", "", r"plain arrays, not Python objects: save texts with astype\(str\)"),
+        ("names.npz", "", "must hold the arrays x and y. It has X, Y$"),
         ("binary.csv", "b", "cannot be read as a table"),
         ("text.parquet", "b", "cannot be read as a table"),
         ("none.csv", "b", "cannot read .*none.csv: No such file"),

@@ -54,7 +54,7 @@ def load_dataset(name: str, data_dir: str | Path | None = None) -> Dataset:
     if is_function_name(name):
         return _load_own(name, root)
     if name not in DATASETS:
-        raise unknown_dataset(name)
+        raise unknown_dataset(name, "module:function")
     return DATASETS[name](root)
 
 
@@ -63,9 +63,9 @@ def resolve_data_dir(data_dir: str | Path | None = None) -> Path:
     return Path(data_dir or os.environ.get("FEDTCT_DATA") or "~/.cache/fedtct").expanduser()
 
 
-def unknown_dataset(name: str) -> FedtctError:
-    """The error for a name that is not in `DATASETS`."""
-    return FedtctError(f"unknown dataset {name!r}: choose one of {', '.join(DATASETS)}")
+def unknown_dataset(name: str, *others: str) -> FedtctError:
+    """The error for a name that is not in `DATASETS`, nor one of the ``others`` that may be given."""
+    return FedtctError(f"unknown dataset {name!r}: choose one of {', '.join((*DATASETS, *others))}")
 
 
 def _load_digits(root: Path) -> Dataset:

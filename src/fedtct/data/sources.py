@@ -186,7 +186,8 @@ def load_npz(path: Path, *names: str) -> list[Any]:
         with np.load(path, allow_pickle=False) as arrays:
             return [arrays[name] for name in names]
     except KeyError as error:
-        raise FedtctError(f"{path} must hold the arrays {' and '.join(names)}") from error
+        there = listing(arrays.files) or "none"
+        raise FedtctError(f"{path} must hold the arrays {' and '.join(names)}. It has {there}") from error
     except FileNotFoundError as error:
         raise FedtctError(f"cannot read {path}: {error.strerror}") from error
     except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error) as error:

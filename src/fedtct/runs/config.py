@@ -108,7 +108,7 @@ class RunConfig(Settings):
             self._check_own()
         else:
             if not is_function_name(self.dataset):
-                check_one_of(DATASETS, dataset=self.dataset)
+                check_one_of((*DATASETS, "module:function"), dataset=self.dataset)
             parse_split(self.split)
             for name in ("test", *Reading._fields):
                 if getattr(self, name) != SETTINGS[name].default:
@@ -140,7 +140,7 @@ class RunConfig(Settings):
     def _check_methods(self) -> None:
         for name, known in (("method", METHODS), ("stage1", STAGE1), ("stage2", STAGE2)):
             if not is_function_name(getattr(self, name)):
-                check_one_of(known, **{name: getattr(self, name)})
+                check_one_of((*known, "module:Class"), **{name: getattr(self, name)})
         if self.epsilon and self.own_methods:
             raise FedtctError("epsilon promises what fedtct's own methods send: leave it out with a method of yours")
 

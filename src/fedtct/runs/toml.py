@@ -10,6 +10,9 @@ from fedtct.errors import FedtctError
 
 def parse_toml(path: Path) -> dict[str, Any]:
     """What a TOML file holds."""
+    if path.is_dir():
+        such = "".join(f", such as {file}" for file in sorted(path.glob("*.toml"))[:1])
+        raise FedtctError(f"{path} is a folder: name a TOML file{such}")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
