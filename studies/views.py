@@ -41,7 +41,7 @@ LOCAL_EPOCHS, EPOCHS = 2, 20  # of a silo in a round; of the bound with all data
 RATES = (0.1, 0.01)
 D, PATIENCE = 4096, 3
 EVERY = 5  # rounds between ratings of a network
-MEASURED = {"test": "test", "worst": "worst silo's test", "holdout": "held out", "train": "training"}
+MEASURED = {"test": "test", "worst": "worst silo's view", "train": "training"}
 
 Labelled = tuple[Tensor, Tensor]
 Line = dict[str, Any]
@@ -278,11 +278,11 @@ class Methods:
 
 def markdown(runs: list[Line]) -> str:
     """Means in percent, and deviations over seeds if there are several."""
-    rows = [["method", *MEASURED.values(), "seconds"], ["---", *["---:"] * (len(MEASURED) + 1)]]
+    rows = [["method", *MEASURED.values()], ["---", *["---:"] * len(MEASURED)]]
     for method in dict.fromkeys(run["method"] for run in runs):
         own = [run for run in runs if run["method"] == method and "failed" not in run]
         cells = [spread([100 * run[key] for run in own if run[key] is not None]) for key in MEASURED]
-        rows.append([method, *cells, f"{fmean(run['seconds'] for run in own):.0f}" if own else "failed"])
+        rows.append([method, *cells])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
 
 
