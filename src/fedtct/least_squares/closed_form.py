@@ -19,7 +19,7 @@ from fedtct.least_squares.products import inner, outer, times, transposed_times
 
 GRAM_SHARE = 0.5  # of the memory that is left, for decomposing a Gram matrix
 GRAM_COPIES = 4  # the matrix, its eigenvectors, and what LAPACK works in
-FOUND_TO = 1e-3  # what an eigenvalue that is found alone may be too small by
+FOUND_TO = 1e-5  # what an eigenvalue that is found alone may be too small by
 QUICK = 1024  # samples or features: a decomposition of a second or so, which is made for its spectrum in any case
 
 

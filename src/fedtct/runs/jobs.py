@@ -13,6 +13,7 @@ from fedtct.agreement import agree
 from fedtct.answers import Description
 from fedtct.data import Dataset, load_dataset, partition
 from fedtct.data.copies import warn_of_copies
+from fedtct.data.samples import as_inputs
 from fedtct.data.sources import NothingToIgnore, Reading, read_samples, read_silo, silo_paths
 from fedtct.errors import FedtctError, listing
 from fedtct.files import files_of
@@ -93,7 +94,8 @@ def own_job(config: RunConfig, watcher: Watcher) -> Job:
     agreed = agree(told, None, names=[silo.name for silo in silos])
     test = read_test(Path(config.test), config, agreed.inputs) if config.test else None
     if test:
-        warn_of_copies(test[0], [silo.x for silo in silos], "test samples", "leave them out of the test data")
+        rated, trained = as_inputs(test[0], "the test data"), [silo.x for silo in silos]
+        warn_of_copies(rated, trained, "test samples", "leave them out of the test data")
     warn_of_memory(config, agreed.inputs.shape, agreed.outputs, sum(map(len, silos)) + (len(test[1]) if test else 0))
     if isinstance(agreed.task, Regression):
         return Job(Known(test, None, ()), silos)
