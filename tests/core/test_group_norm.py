@@ -24,15 +24,18 @@ def values_and_gradients(forward, layer, x, direction):
     sides=st.tuples(st.integers(1, 5), st.integers(2, 5)),
     affine=st.booleans(),
     centre=st.sampled_from([0.0, 100.0]),
+    seed=st.integers(0, 2**32 - 1),
 )
-def test_it_is_torchs_in_float64(groups, size, sides, affine, centre):
+def test_it_is_torchs_in_float64(groups, size, sides, affine, centre, seed):
+    torch.manual_seed(seed)
     layer = nn.GroupNorm(groups, groups * size, affine=affine, dtype=torch.float64)
     for parameter in layer.parameters():
         nn.init.normal_(parameter)
     x, direction = (torch.randn(3, groups * size, *sides, dtype=torch.float64) for _ in range(2))
     x = (x + centre).contiguous(memory_format=torch.channels_last)
     found = values_and_gradients(lambda x: by_channels(x, layer), layer, x, direction)
-    for value, expected in zip(found, values_and_gradients(layer, layer, x, direction), strict=True):
+    # The centre plays no part in what comes out, but torch's own way loses digits to it.
+    for value, expected in zip(found, values_and_gradients(layer, layer, x - centre, direction), strict=True):
         torch.testing.assert_close(value, expected, rtol=1e-9, atol=1e-9)
 
 
