@@ -21,6 +21,7 @@ from fedtct.models import Model, Network, NetworkSpec, build_own, find_head, hea
 from fedtct.models.network import check_layout
 from fedtct.models.pretrained import StateDict, read_state_dict, stem_of
 from fedtct.models.trial import that_takes_examples, try_model, try_tokens
+from fedtct.remarks import joined_warnings
 from fedtct.silo import Silo
 from fedtct.tasks import Classification
 from fedtct.training import LocalPlan
@@ -87,7 +88,8 @@ class Session:
         _keep(journal, agreed, network)
         if state is not None:  # it may hold other buffers than those that the model's constructor drew
             spec = replace(spec, fixed=network.fixed())
-        federation.use(spec)
+        with joined_warnings(federation.names()):
+            federation.use(spec)
         if agreed.inputs.dtype != torch.int64:  # which tokens there are, only silos know: they try the model themselves
             try_model(network, agreed.outputs, agreed.inputs.examples(2))
         if guessed:
@@ -140,7 +142,8 @@ def _outputs(model: nn.Module, head: str | None, num_classes: int | None) -> int
 def _described(federation: Federation, num_classes: int | None, private: bool) -> Replies:
     if private and num_classes is None:
         raise FedtctError("with differential privacy silos do not tell their labels: give num_classes")
-    return federation.ask("describe", {"private": True} if private else {})
+    with joined_warnings(federation.names()):
+        return federation.ask("describe", {"private": True} if private else {})
 
 
 def _none_held_out(agreed: Agreement) -> str:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 TO_IGNORE = "list it in ignore (--ignore in a command; in Python, drop it)"
 MAX_CATEGORIES = 500
 FAR = 1000  # standard deviations; in training, a single one of a million rows
+TOLD = 3  # of the texts that a model knows nothing of, as examples
 NUMBER, TEXT, EMPTY = "numbers", "texts", "nothing"
 
 
@@ -166,9 +167,10 @@ class Column:
         """Say that there are texts that the model knows nothing of."""
         known = {None, *(self.categories or ())}
         if others := [value for value in values if value not in known]:
+            told = listing(sorted(set(others)), TOLD)
             warnings.warn(
-                f"{whose}: column '{self.name}' holds {listing(sorted(set(others)))} in {len(others)} of {len(values)} "
-                "rows, which no silo had in training: they count as none of its categories",
+                f"{whose}: column '{self.name}' holds {told} in {len(others)} of {len(values)} rows, which no "
+                "silo had in training: they count as none of its categories",
                 stacklevel=2,
             )
 

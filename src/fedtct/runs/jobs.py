@@ -20,6 +20,7 @@ from fedtct.files import files_of
 from fedtct.hardware.devices import pick_device, pick_precision
 from fedtct.hardware.memory import free_bytes
 from fedtct.models import InputSpec, build_module, build_own
+from fedtct.remarks import joined_warnings
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import TEST
 from fedtct.runs.watcher import Watcher
@@ -108,19 +109,20 @@ def _read_silos(config: RunConfig, paths: Mapping[str, Path], watcher: Watcher) 
     silos: list[Silo] = []
     told: list[Description] = []
     wrong, lacking, how = Remarks(), Remarks(), Reading.of(config)
-    for done, (name, path) in enumerate(paths.items(), 1):
-        try:
-            with warnings.catch_warnings(record=True, action="always") as heard:
-                x, y, groups = _read(path, how, _state(path))
-                silos.append(Silo(x, y, task=config.task, holdout=config.holdout, groups=groups, name=name))
-                told.append(silos[-1].describe())
-        except FedtctError as error:
-            wrong.add(str(error), name, path)
-        for warning in heard:
-            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-            if warning.category is NothingToIgnore:
-                lacking.add(str(warning.message), name, path)
-        watcher.count("reading silos", done, len(paths))
+    with joined_warnings([*map(str, paths.values()), *paths]):
+        for done, (name, path) in enumerate(paths.items(), 1):
+            try:
+                with warnings.catch_warnings(record=True, action="always") as heard:
+                    x, y, groups = _read(path, how, _state(path))
+                    silos.append(Silo(x, y, task=config.task, holdout=config.holdout, groups=groups, name=name))
+                    told.append(silos[-1].describe())
+            except FedtctError as error:
+                wrong.add(str(error), name, path)
+            for warning in heard:
+                warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+                if warning.category is NothingToIgnore:
+                    lacking.add(str(warning.message), name, path)
+            watcher.count("reading silos", done, len(paths))
     for line, of in zip(lacking.lines(), lacking.values(), strict=True):
         if len(of) == len(paths):
             wrong.add(f"{line}: is it misspelled? What is not ignored is learnt from", "", Path())
