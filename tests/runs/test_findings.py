@@ -11,6 +11,7 @@ from torch import nn
 
 from fedtct import FedAvg
 from fedtct.errors import FedtctError
+from fedtct.report.page.write import render
 from fedtct.runs import findings
 from fedtct.runs.compare import comparison
 from fedtct.runs.config import RunConfig
@@ -129,6 +130,27 @@ def test_a_single_silo_alone_is_centralized_training(tmp_path: Path) -> None:
     assert found is not None
     assert found["settings"]["epochs"] == 3
     assert found["everybody"] == [pytest.approx(folder.history[-1].test_accuracy)]
+
+
+def test_many_models_of_silos_alone_are_rated_on_a_part_of_the_test_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drawn of all of it: what they have there is within what chance does to what they have on the whole."""
+    in_full = run(tmp_path / "full").finding(ALONE)
+    monkeypatch.setattr(findings, "RATED_ALONE", 600)
+    monkeypatch.setattr(findings, "LEAST_RATED", 10)
+    folder = run(tmp_path / "part")
+    in_part = folder.finding(ALONE)
+    assert in_full is not None
+    assert in_part is not None
+    assert "samples" not in in_full
+    assert in_part["samples"] == 200  # a silo, of the 360 that there are
+    assert in_part["own"] == in_full["own"]  # on what silos hold out: all of that
+    for part, whole in zip(in_part["everybody"], in_full["everybody"], strict=True):
+        assert abs(part - whole) < 4 * (0.25 / 200) ** 0.5
+    assert in_part["everybody"] != in_full["everybody"]
+    page = render([folder])
+    assert "the whole test set (for silos’ own models 200 samples of it, drawn at random)" in page
 
 
 def test_runs_of_a_comparison_share_what_silos_reach_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,7 @@ class RatingsAlone(TypedDict):
     settings: AloneSettings
     own: list[float | None]
     everybody: list[float | None]
+    samples: NotRequired[int]  # of everybody's that they were rated on, if not on all
 
 
 class Spectrum(TypedDict):

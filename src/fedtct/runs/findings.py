@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fedtct.classifier import Classifier, Fit, NetworkClassifier
+from fedtct.data.samples import take
 from fedtct.errors import FedtctError, first_line
 from fedtct.federation import LocalFederation
 from fedtct.files import strict
@@ -25,10 +26,12 @@ from fedtct.runs.folder import FINDINGS, RunFolder
 from fedtct.runs.jobs import Job
 from fedtct.runs.plan import PLAN
 from fedtct.runs.settings import settings_of
+from fedtct.seeds import generator
 from fedtct.silo import pool
 from fedtct.stage1 import Stage1
 from fedtct.tasks import Regression, predicted
 
+RATED_ALONE, LEAST_RATED = 100_000, 1000  # samples that silos' own models are rated on: of all together, and of each
 ALONE_EPOCHS = 25  # that a silo trains by itself, or as many as it trained in the run if these are fewer
 
 
@@ -108,6 +111,14 @@ class Judge:
         x, y = job.data.test or (everybody.held_x, everybody.held_y)
         return cls(job, spec, x, y, held=True)
 
+    def for_many(self, models: int) -> "Judge":
+        """With a part of everybody's samples, drawn at random, if rating so many models on all would take long."""
+        most = max(LEAST_RATED, RATED_ALONE // models)
+        if len(self.y) <= most:
+            return self
+        drawn = torch.randperm(len(self.y), generator=generator(0, "rated"))[:most].sort().values
+        return replace(self, x=take(self.x, drawn), y=take(self.y, drawn))
+
     def rate(self, model: Classifier, silos: Iterable[int]) -> Finding:
         """A model's accuracy, or R², on samples such as each of these silos has (none: unknown), and everybody's."""
         own: list[float | None]
@@ -161,13 +172,15 @@ def alone(folder: RunFolder, job: Job, judge: Judge) -> Finding:
     federation.on_reply = folder.watcher.reply
     start = stage1.start(session.network.weights())
     question = stage1.question(start, 0) | {"epochs": settings["epochs"], "evaluate": False}
+    all_samples, judge = len(judge.y), judge.for_many(len(job.silos))
     judged = []
     for index, reply in enumerate(federation.deliver("train", question)):
         weights = Weights(reply["parameters"], reply["buffers"])
         model = NetworkClassifier(session.spec, weights, federation.device)
         judged.append(judge.rate(model, [index]))
     own, everybody = [found["own"][0] for found in judged], [found["everybody"] for found in judged]
-    return {"settings": settings, "own": own, "everybody": everybody}
+    fewer = {"samples": len(judge.y)} if len(judge.y) < all_samples else {}
+    return {"settings": settings, "own": own, "everybody": everybody} | fewer
 
 
 def _of_one_plan(run: Path, file: str) -> list[Path]:

@@ -66,6 +66,8 @@ def section(problem: Problem) -> Section:
     kinds = dict.fromkeys("holdout" if found["held_out"] else "test" for _, _, found in judged)
     own = " or ".join(SILO_SAMPLES[kind] for kind in kinds)
     everybody = "the whole test set" if tested else "what all silos hold out"
+    if fewer := {alone["samples"] for _, _, alone in everything if "samples" in alone}:
+        everybody += f" (for silos’ own models {max(fewer):,} samples of it, drawn at random)"
     intro = f"{_training(everything)} “Such as its own” is {own}; “everybody’s” is {everybody}."
     more = [problem.caveats if "holdout" in kinds else "", _away(problem)]
     intro = " ".join([intro, *filter(None, more)])
