@@ -2,12 +2,17 @@
 
 import json
 import re
+from collections import Counter
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 from doc_helpers import PAGES, ROOT, blocks, commands, run, run_python, unknown
 from studies import airlines, stage2_rounds, views
+
+from fedtct.paper.figures import figures
+from fedtct.paper.results import Results
+from fedtct.paper.tables import cells
 
 DOCS = ROOT / "docs"
 RUN_ELSEWHERE = ["demo"]  # by tests/cli/test_process.py
@@ -37,6 +42,10 @@ RETRAINED = ("fedavg", "retrain1-fedavg", "retrain3-fedavg")  # of table 1, that
 
 def record(name: str) -> dict:
     return json.loads((ROOT / "results" / name).read_text(encoding="utf-8"))
+
+
+def findings() -> str:
+    return " ".join((ROOT / "results" / "findings.md").read_text(encoding="utf-8").split())
 
 
 def percents(page: str) -> set[str]:
@@ -80,6 +89,31 @@ def test_how_many_rounds_stage_2_takes_and_what_learning_without_labels_brings_i
         augment = {"none": "no augmentation"}.get(augment := runs["labels"]["config"]["augment"], augment)
         row = f"**{found['rotations']}** | {found['labels']} | {found['nothing']} |"
         assert f"| {name}, {rounds} rounds, {d:,} features, {augment} | {row}" in page
+
+
+def test_findings_tell_of_every_rate_on_cifar_that_was_chosen() -> None:
+    results = Results(ROOT / "results" / "paper")
+    of_cifar = [(cell.table, results.of(cell.run)) for cell in cells() if cell.dataset.startswith("cifar")]
+    assert Counter(table for table, found in of_cifar if found and "grid" in found[0].record) == {
+        "table1": 1,
+        "table4": 4,
+    }
+    assert "Exceptions are a cell of table 1, four of table 4, and figure 1's linear models." in findings()
+
+
+def test_findings_tell_where_many_steps_without_correction_fit_least() -> None:
+    results = Results(ROOT / "results" / "paper")
+    for panel in figures()["figure4"].panels:
+        without = {
+            curve.run.steps: results.of(curve.run)[0].record["rows"][-1]
+            for curve in panel.curves
+            if curve.run.solver == "fedavg"
+        }
+        assert min(without, key=lambda steps: without[steps]["test_accuracy"]) == 1000
+        fitted = {steps: row["train_accuracy"] for steps, row in without.items()}
+        if min(fitted, key=fitted.__getitem__) != 1000:
+            told = "M = 1000 {:.1%}, M = 100 {:.1%}, M = 10 {:.1%}".format(*(fitted[m] for m in (1000, 100, 10)))
+            assert told.replace("%", " %") in findings()
 
 
 def test_how_much_sooner_silos_are_ready_for_conjugate_gradients_is_what_was_measured() -> None:
