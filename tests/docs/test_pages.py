@@ -91,6 +91,16 @@ def test_how_many_rounds_stage_2_takes_and_what_learning_without_labels_brings_i
         assert f"| {name}, {rounds} rounds, {d:,} features, {augment} | {row}" in page
 
 
+def test_a_method_whose_rate_is_the_least_that_was_tried_with_every_seed_is_told_of() -> None:
+    found, text = record("airlines.json"), " ".join((DOCS / "choose.md").read_text(encoding="utf-8").split())
+    least = min(found["config"]["rates"])
+    rates: dict[str, set[float]] = {}
+    for one in found["runs"]:
+        rates.setdefault(one["method"], set()).add(one["lr"])
+    for method in [method for method, taken in rates.items() if taken == {least}]:
+        assert f"{method} has the smallest of the three rates with every seed, {least}" in text
+
+
 def test_findings_tell_of_every_rate_on_cifar_that_was_chosen() -> None:
     results = Results(ROOT / "results" / "paper")
     of_cifar = [(cell.table, results.of(cell.run)) for cell in cells() if cell.dataset.startswith("cifar")]
