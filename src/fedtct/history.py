@@ -46,12 +46,12 @@ class Row(Rated):
     """The model after so many rounds of a stage, and what the round that made it cost.
 
     Accuracies are shares from 0 to 1. Train scores are the silos' own, on the data they train on; a silo's accuracy is
-    on what it held out, or on its training data if it holds nothing out. Bytes are the mean silo's, up and down;
-    ``silo_bytes_…`` are of the ``silos`` that answered, accuracies of silos are of those in ``rated_by``, who answered
-    the next question. Where a stage stops early, by patience or because it diverged, its last row has the cost of the
-    round after it too, whose model nobody uses. Losses of stage 1 are mean cross-entropies, those of stage 2 mean
-    squared errors. A regression has R² in place of accuracies, and the root mean squared error; all its losses are mean
-    squared errors.
+    on what it held out, or on its training data if it holds nothing out. Bytes are the mean silo's, up and down, over
+    all silos; ``silo_bytes_…`` are of the ``silos`` that answered, accuracies of silos are of those in ``rated_by``,
+    who answered the next question. Where a stage stops early, by patience or because it diverged, its last row has the
+    cost of the round after it too, whose model nobody uses. Losses of stage 1 are mean cross-entropies, those of stage
+    2 mean squared errors. A regression has R² in place of accuracies, and the root mean squared error; all its losses
+    are mean squared errors.
     """
 
     stage: str
@@ -154,7 +154,7 @@ class History(Sequence[Row]):
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that a silo sent and received in all rounds: not those of what it told before, nor of ratings after."""
+        """Bytes that the mean silo sent and received in all rounds: not what it told before, nor ratings after."""
         return sum(row.bytes_up + row.bytes_down for row in self)
 
     def to_pandas(self) -> "pd.DataFrame":

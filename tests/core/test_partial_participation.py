@@ -38,6 +38,13 @@ def test_drawing_all_of_them_is_asking_everybody(method):
     assert torch.equal(parameters_of(some), parameters_of(all_of_them))
 
 
+@pytest.mark.parametrize("trainable", ["all", "last-layer"])  # in the second silos are told what is frozen besides
+def test_bytes_are_those_of_the_mean_of_all_silos_whoever_was_drawn(trainable):
+    for row in FedAvg(tiny_net(), rounds=4, trainable=trainable, **LOCAL).fit(sampled()).history:
+        ways = ((row.bytes_down, row.silo_bytes_down), (row.bytes_up, row.silo_bytes_up))
+        assert all(mean == pytest.approx(sum(each) / len(SIZES), abs=2) for mean, each in ways)
+
+
 class Stopping(Journal):
     """Stops a fit after some rounds; whoever opens it again goes on."""
 

@@ -16,7 +16,10 @@ from fedtct.tasks import Score
 
 @dataclass(frozen=True)
 class Cost:
-    """What a round took: bytes for the mean silo, seconds, and the bytes of each silo that answered, by name."""
+    """What a round took: bytes for the mean silo, seconds, and the bytes of each silo that answered, by name.
+
+    The mean is over all silos, those that did not take part included: so it adds up over rounds.
+    """
 
     bytes_down: int = 0
     bytes_up: int = 0
@@ -26,11 +29,10 @@ class Cost:
     silo_bytes_up: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, down: Mapping[str, int], up: Mapping[str, int], seconds: float) -> "Cost":
-        """The cost of a round from the bytes of those who answered."""
-        count = max(1, len(up))
+    def of(cls, down: Mapping[str, int], up: Mapping[str, int], seconds: float, silos: int) -> "Cost":
+        """The cost of a round from the bytes of those who answered, of so many silos."""
         ways = (tuple(down[name] for name in up), tuple(up.values()))
-        return cls(sum(ways[0]) // count, sum(ways[1]) // count, seconds, tuple(up), *ways)
+        return cls(sum(ways[0]) // max(1, silos), sum(ways[1]) // max(1, silos), seconds, tuple(up), *ways)
 
     def __add__(self, other: "Cost") -> "Cost":
         """What two exchanges took together."""
@@ -38,7 +40,8 @@ class Cost:
         for cost in (self, other):
             down.update(dict(zip(cost.silos, cost.silo_bytes_down, strict=True)))
             up.update(dict(zip(cost.silos, cost.silo_bytes_up, strict=True)))
-        return Cost.of(down, up, self.seconds + other.seconds)
+        mean = (self.bytes_down + other.bytes_down, self.bytes_up + other.bytes_up)
+        return Cost(*mean, self.seconds + other.seconds, tuple(up), tuple(down.values()), tuple(up.values()))
 
 
 @dataclass(frozen=True)

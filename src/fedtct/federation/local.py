@@ -95,8 +95,9 @@ class LocalFederation(Federation):
         asked = self._asked(question, message)
         names = [name for silo, name in zip(self.silos, self.names(), strict=True) if silo in asked]
         up = {name: content_bytes(reply) for name, reply in zip(names, messages, strict=True)}
+        down = dict.fromkeys(up, content_bytes(message))
         total = sum(map(len, self.silos)) if len(asked) < len(self.silos) else None
-        return Replies(messages, Cost.of(dict.fromkeys(up, content_bytes(message)), up, seconds), total)
+        return Replies(messages, Cost.of(down, up, seconds, len(self)), total)
 
     def _asked(self, question: str, message: Message) -> list[SeatedSilo]:
         """Everybody, or of a round of training those that are drawn for it."""

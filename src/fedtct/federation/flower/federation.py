@@ -81,7 +81,7 @@ class FlowerFederation(Federation):
         start = time.perf_counter()
         done = self._round(question, message)
         names = sorted(done.replies, key=lambda name: self.roster.seats[name])
-        cost = Cost.of(done.down, {name: done.up[name] for name in names}, time.perf_counter() - start)
+        cost = Cost.of(done.down, {name: done.up[name] for name in names}, time.perf_counter() - start, len(self))
         total = sum(self.roster.samples.get(name, 0) for name in self.roster.seats)
         return Replies([done.replies[name] for name in names], cost, total)
 

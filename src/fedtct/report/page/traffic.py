@@ -43,7 +43,9 @@ def section(problem: Problem) -> Section | None:
         intro = "Of every silo, in each round. Where there is no field, the silo did not answer."
     else:
         blocks = [_chart(way, talking) for way in WAYS]
-        intro = "Of a silo, in each round. The line is the mean over silos; hover for the least and the most."
+        intro = (
+            "Of a silo, in each round. The line is the mean over those that answered; hover for the least and the most."
+        )
     if any(len(method.runs) > 1 for method in talking):
         intro += " Of several seeds, the first is shown."
     return Section("What crosses the wire", blocks, intro=intro)
