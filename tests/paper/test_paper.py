@@ -250,8 +250,9 @@ def test_out_of_time_after_every_round_is_as_never_stopped(tmp_path, done):
     ],
     ids=["earlier", "given", "as the scale says"],
 )
-def test_how_a_rate_was_chosen_is_told(option, recorded, label, tmp_path):
-    run = Train("fashion-mnist", "simple-cnn", "random", "classes:2", "fedavg")
+@pytest.mark.parametrize(("split", "method"), [("classes:2", "fedavg"), ("pooled", "centralized")])
+def test_how_a_rate_was_chosen_is_told(option, recorded, label, split, method, tmp_path):
+    run = Train("fashion-mnist", "simple-cnn", "random", split, method)
     runner = Runner(tmp_path / "s", tmp_path / "r", scale="tiny", **option)
     runner.run([run])
     record = json.loads(runner.result(run).read_text())

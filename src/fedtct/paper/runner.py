@@ -62,9 +62,7 @@ class Runner:
     ) -> None:
         check_one_of(SCALES, scale=scale)
         self.state, self.results, self.scale, self.seed = state, results, SCALES[scale], seed
-        self.imagenet, self.lr, self.watch = imagenet, lr, watch
-        if grid_rounds:
-            self.scale = replace(self.scale, grid=grid_rounds)
+        self.imagenet, self.grid_rounds, self.lr, self.watch = imagenet, grid_rounds, lr, watch
         self.holdout = 0.0 if lr else HOLDOUT
         self.tag = f"{scale}-seed{seed}{'-nothing-held-out' if lr else ''}"  # ends the names of runs
         self.deadline = time.monotonic() + 60 * minutes
@@ -104,7 +102,8 @@ class Runner:
             return {run.rates[0]: 0.0}, {}
         if self.lr:
             return {self.lr: 0.0}, {"lr_given": self.lr}
-        rounds, scores = self.scale.central_grid if run.split == "pooled" else self.scale.grid, {}
+        usual, scores = self.scale.central_grid if run.split == "pooled" else self.scale.grid, {}
+        rounds = self.grid_rounds or usual
         for lr in run.rates:
             rows = read_rows(self._advance(run, lr, rounds, **more))[:rounds]
             scores[lr] = judgement(rows, self._config(run, lr, **more)) or 0.0
