@@ -101,6 +101,11 @@ def test_the_best_of_each_split_is_in_bold_and_what_is_missing_is_a_dash() -> No
     text = as_latex([line("tct", "iid", 0.9), line("fedavg", "iid", 0.8), line("tct", "classes:1", None)])
     assert r"TCT & $\mathbf{90.0}$ & -- \\" in text
     assert r"FedAvg & $80.0$ & -- \\" in text
+    bound = as_latex([line("centralized", "iid", 0.95), line("tct", "iid", 0.9004), line("scaffold", "iid", 0.8997)])
+    assert [row for row in bound.splitlines() if "mathbf" in row] == [
+        r"TCT & $\mathbf{90.0}$ \\",
+        r"SCAFFOLD & $\mathbf{90.0}$ \\",
+    ]
     numbers = as_latex([line("tct", "own", 0.5, 0.01, seeds=3, regression=True)])
     assert r"$\mathbf{0.500} \pm 0.010$" in numbers
     assert numbers.startswith("% R2 on test data, mean and standard deviation over 3 seeds")

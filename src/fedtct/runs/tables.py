@@ -18,6 +18,7 @@ from fedtct.runs.settings import METHODS
 from fedtct.runs.summary import CommonClass, Summary
 
 TABLE = "summary.csv"
+CENTRALIZED = "centralized"  # the bound: data in one place
 SPECIAL = {**{c: f"\\{c}" for c in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\^{}"}
 WORDS = {"test": "test data", "holdout": "what silos hold out", "train": "training data"}
 
@@ -141,9 +142,9 @@ def _write_csv(path: Path, lines: Sequence[Line]) -> None:
 
 
 def as_latex(lines: Sequence[Line]) -> str:
-    """A row a method, a column a split, the mean over seeds ± its standard deviation, and the best mean in bold.
+    """A row a method, a column a split, the mean over seeds ± its standard deviation, the best federated mean in bold.
 
-    It needs the package booktabs.
+    Means that read the same are equally good. It needs the package booktabs.
     """
     splits = list(dict.fromkeys(line.split for line in lines))
     methods = list(dict.fromkeys(line.method for line in lines))
@@ -169,18 +170,25 @@ def _what(lines: Sequence[Line]) -> str:
     return f"{measure} on {where}{over}, as fedtct compare found"
 
 
-def _best(lines: Sequence[Line], split: str) -> float | None:
-    return max((line.rating for line in lines if line.split == split and line.rating is not None), default=None)
+def _best(lines: Sequence[Line], split: str) -> str:
+    """As it reads; the bound for methods is none of them."""
+    rated = [
+        line.rating for line in lines if line.split == split and line.method != CENTRALIZED and line.rating is not None
+    ]
+    return _shown(max(rated), lines[0].regression) if rated else ""
 
 
-def _cell(line: Line, best: float | None) -> str:
+def _cell(line: Line, best: str) -> str:
     if line.rating is None:
         return "--"
-    scale, digits = (1, 3) if line.regression else (100, 1)
-    value = f"{scale * line.rating:.{digits}f}"
-    value = rf"\mathbf{{{value}}}" if line.rating == best else value
-    spread = "" if line.spread is None else rf" \pm {scale * line.spread:.{digits}f}"
+    value = _shown(line.rating, line.regression)
+    value = rf"\mathbf{{{value}}}" if value == best and line.method != CENTRALIZED else value
+    spread = "" if line.spread is None else rf" \pm {_shown(line.spread, line.regression)}"
     return f"${value}{spread}$"
+
+
+def _shown(value: float, regression: bool) -> str:
+    return f"{value:.3f}" if regression else f"{100 * value:.1f}"
 
 
 def _escaped(text: str) -> str:

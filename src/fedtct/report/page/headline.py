@@ -9,9 +9,8 @@ from fedtct.report.page.chosen import choice_in
 from fedtct.report.page.problems import Method, Problem, by_value, differences, listed
 from fedtct.runs.finding_types import CLASSES
 from fedtct.runs.summary import CommonClass, in_megabytes
-from fedtct.runs.tables import Line
+from fedtct.runs.tables import CENTRALIZED, Line
 
-CENTRALIZED = "centralized"  # the bound: data in one place
 Result = tuple[Method, Line]
 
 

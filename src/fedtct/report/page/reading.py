@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from fedtct.history import rated_on
 from fedtct.report.page.blocks import Rating
 from fedtct.report.page.chosen import chosen_from
-from fedtct.report.page.headline import CENTRALIZED, standard_error
+from fedtct.report.page.headline import standard_error
 from fedtct.report.page.problems import Problem, differences, listed, sentence
 from fedtct.runs.finding_types import CLASSES
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.settings import ELSEWHERE
 from fedtct.runs.summary import SILO_SAMPLES, SiloRatings, Summary, final_row, silos_told
+from fedtct.runs.tables import CENTRALIZED
 
 UNCOVERED = "What this page says of single silos and classes is known in simulations alone, and ε does not cover it."
 

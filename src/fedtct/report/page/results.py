@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from fedtct.report.page.blocks import Block, Note, Rating, Section, Table, TableRow, number, rating_of
 from fedtct.report.page.chosen import chosen_names
-from fedtct.report.page.headline import CENTRALIZED, Result, introduction
+from fedtct.report.page.headline import Result, introduction
 from fedtct.report.page.problems import Method, Problem
 from fedtct.report.page.reading import not_comparable, reading
 from fedtct.runs.summary import CommonClass, in_megabytes
-from fedtct.runs.tables import Line
+from fedtct.runs.tables import CENTRALIZED, Line
 
 COLUMNS = ("method", "seeds", "{rating}", "{beside}", "to centralized", "worst silo", "rounds", "MB a silo", "seconds")
 
