@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fedtct
@@ -91,6 +92,7 @@ def test_a_table_for_a_paper_has_the_means_of_the_comparison(compared: Path) -> 
         assert found.spread is not None
         assert f"{100 * found.rating:.1f}" in written
         assert rf"\pm {100 * found.spread:.1f}" in written
+        assert found.spread == pytest.approx(np.std([*found.by_seed.values()], ddof=1))
     assert "method & iid & classes:2" in written
     assert "over 2 seeds" in written
     assert written.count(r"\\") == 3
@@ -108,7 +110,7 @@ def test_the_best_of_each_split_is_in_bold_and_what_is_missing_is_a_dash() -> No
     ]
     numbers = as_latex([line("tct", "own", 0.5, 0.01, seeds=3, regression=True)])
     assert r"$\mathbf{0.500} \pm 0.010$" in numbers
-    assert numbers.startswith("% R2 on test data, mean and standard deviation over 3 seeds")
+    assert numbers.startswith("% R2 on test data, mean and standard deviation (n - 1) over 3 seeds")
 
 
 def test_names_of_ones_own_cannot_break_a_table() -> None:

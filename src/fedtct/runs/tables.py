@@ -32,7 +32,7 @@ class Line:
     seeds: int
     chosen: Mapping[str, tuple[Any, ...]]  # by setting, what held-out samples chose for each seed; none if all diverged
     rating: float | None  # accuracy, or R² of a regression
-    spread: float | None  # its standard deviation over seeds; none for a single one
+    spread: float | None  # its standard deviation over seeds, with n − 1; none for a single one
     by_seed: Mapping[int, float]  # the same rating of each seed that has one
     rmse: float | None  # of a regression, on the same data
     common: CommonClass | None  # of classes, if one is so common that accuracy says little
@@ -166,7 +166,7 @@ def _what(lines: Sequence[Line]) -> str:
     measure = "R2" if lines[0].regression else "accuracy in percent"
     where = " or ".join(dict.fromkeys(WORDS[line.rated_on] for line in lines))
     seeds = sorted({line.seeds for line in lines})
-    over = f", mean and standard deviation over {' or '.join(map(str, seeds))} seeds" if seeds != [1] else ""
+    over = f", mean and standard deviation (n - 1) over {' or '.join(map(str, seeds))} seeds" if seeds != [1] else ""
     return f"{measure} on {where}{over}, as fedtct compare found"
 
 

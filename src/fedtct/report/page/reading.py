@@ -24,7 +24,7 @@ def reading(problem: Problem, rating: Rating) -> str:
     places = {"test": "the test set", "holdout": "what silos hold out", "train": "the data that silos train on"}
     on = rated_on([row for run in runs for row in run.history])
     several = any(len(method.counted) > 1 for method in problem.methods)
-    over = ", mean ± standard deviation over seeds" if several else ""
+    over = ", mean ± standard deviation (n − 1) over seeds" if several else ""
     split_seed = runs[0].config.split_seed  # the same in all runs of a problem
     over += f" of training, all on the deal of split_seed {split_seed}" if over and split_seed != "seed" else ""
     by_chance = "" if problem.regression else _by_chance(rated, rating)
