@@ -57,8 +57,6 @@ class Rounds(ABC):
         the model after r rounds, with the cost of the r-th. Rating costs no message of its own, except after the last
         round. If rounds stop early, the last row has the cost of two: the one after it rated the model, no more.
         """
-        if self.method.patience is not None:
-            self.session.need_holdout("patience")
         journal = self.session.journal
         at = journal.restore(self.name) or Checkpoint(0, state)
         if at.finished:

@@ -151,9 +151,13 @@ def _none_held_out(agreed: Agreement) -> str:
     silos = {name: samples for name, samples in agreed.silos.items() if not agreed.held[name]}
     who = listing(f"{name} (of {samples})" for name, samples in silos.items())
     several = [samples for samples in silos.values() if samples > 1]
-    share = max(0.1, math.ceil(100 / min(several, default=10)) / 100)  # one sample of the fewest, at least
-    single = ", and leave out those with a single sample" if len(several) < len(silos) else ""
-    return f"some silos hold none of their samples out: {who}. Give every silo holdout={share:g}, say{single}"
+    advice = []
+    if several:
+        share = max(0.1, math.ceil(100 / min(several)) / 100)  # one sample of the fewest, at least
+        advice.append(f"give every silo holdout={share:g}, say")
+    if len(several) < len(silos):
+        advice.append("leave out those with a single sample")
+    return f"some silos hold none of their samples out: {who}. {', and '.join(advice).capitalize()}"
 
 
 def _agree(

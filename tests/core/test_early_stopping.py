@@ -42,9 +42,16 @@ def test_patience_says_who_holds_nothing_out_and_what_helps(sizes, holdout):
     assert len(PATIENT.fit(with_too_few(sizes, advice)).history) > 1
 
 
-def test_a_silo_with_a_single_sample_cannot_hold_one_out():
-    with pytest.raises(FedtctError, match=r"s1 \(of 1\)\. Give every silo holdout=0\.1, say, and leave out those with"):
-        PATIENT.fit(with_too_few((20, 1), 0.1))
+@pytest.mark.parametrize(
+    ("sizes", "advice"),
+    [
+        ((20, 1), r"s1 \(of 1\)\. Leave out those with a single sample$"),
+        ((4, 1), r"s0 \(of 4\), s1 \(of 1\)\. Give every silo holdout=0\.25, say, and leave out those with a single"),
+    ],
+)
+def test_a_silo_with_a_single_sample_cannot_hold_one_out_whatever_the_share(sizes, advice):
+    with pytest.raises(FedtctError, match=advice):
+        PATIENT.fit(with_too_few(sizes, 0.1))
 
 
 class Unrated(FedAvg):

@@ -24,7 +24,7 @@ from fedtct.runs import jobs
 from fedtct.runs.checkpoint import flatten, read_checkpoint, rows_at, unflatten, write_checkpoint
 from fedtct.runs.config import RunConfig
 from fedtct.runs.environment import _git, environment, git_commit, git_dirty
-from fedtct.runs.execute import execute
+from fedtct.runs.execute import execute, rehearse
 from fedtct.runs.folder import CONFIG, RunFolder
 from fedtct.runs.jobs import prepare
 from fedtct.runs.places import free_folder, resuming
@@ -235,12 +235,16 @@ def test_a_limit_is_a_seeded_subset() -> None:
         samples(limit=10**6)
 
 
-def test_a_silo_too_small_to_hold_out_is_refused_when_it_must() -> None:
-    tiny = SMALL | {"limit": 12, "silos": 6, "holdout": 0.1}
-    with pytest.warns(UserWarning, match=r"holdout=0\.1 of so few samples is none"):
-        prepare(RunConfig.of(**tiny))
-    with pytest.raises(FedtctError, match=r"silo 0 has 2 samples, too few to hold out 0\.1"):
-        prepare(RunConfig.of(**tiny, patience=1))
+@pytest.mark.parametrize(
+    "options", [{"method": "tct", "rounds": (1, 1), "stage2": "ridge", "ridge": "holdout"}, {"patience": 1}]
+)
+def test_silos_too_small_to_hold_out_are_refused_where_that_decides(options) -> None:
+    tiny = SMALL | {"limit": 12, "silos": 6, "holdout": 0.1} | options
+    who = r"silo 0 \(of 2\), .* silo 5 \(of 2\)\. Give every silo holdout=0\.5, say$"
+    with pytest.warns(UserWarning, match="nothing is held out"), pytest.raises(FedtctError, match=who):
+        rehearse(RunConfig.of(**tiny))
+    with pytest.warns(UserWarning, match=r"holdout=0\.1 of so few samples is none: nothing is held out"):
+        rehearse(RunConfig.of(**tiny | {"ridge": 1.0, "patience": 0}))
 
 
 @pytest.mark.parametrize(("silos", "told"), [(4, "6 of 10 classes are in no silo"), (10, "")])

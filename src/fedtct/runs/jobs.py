@@ -56,12 +56,6 @@ def prepare(config: RunConfig, watcher: Watcher | None = None) -> Job:
     """Load the data and deal it, with every check that can be made before training."""
     pick_precision(config.precision, pick_device(config.device))
     job = own_job(config, watcher or Watcher()) if config.data else dealt_job(config)
-    for silo in job.silos:
-        if config.needs_holdout and not len(silo.held_y):
-            raise FedtctError(
-                f"{silo.name} has {len(silo)} samples, too few to hold out {config.holdout:g} of them: "
-                "use fewer silos or a larger holdout"
-            )
     if config.holdout and not any(len(silo.held_y) for silo in job.silos):
         warnings.warn(f"holdout={config.holdout:g} of so few samples is none: nothing is held out", stacklevel=2)
     return job

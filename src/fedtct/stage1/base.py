@@ -190,6 +190,8 @@ class Stage1(ABC):
             pooled=self.pooled,
             private=private or self.noise > 0,
         )
+        if self.patience is not None:
+            session.need_holdout("patience")
         if self.rounds:
             check_batches(session, self._plan())
             self._check_training(session)
