@@ -5,15 +5,19 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from fedtct.history import Row
 from fedtct.report.page import dealing, progress, results, silos
 from fedtct.report.page.blocks import ACCURACY, R2, Chart, Note, Table
 from fedtct.report.page.problems import arrange
-from fedtct.runs.caveats import hold_nothing_out
+from fedtct.runs.caveats import absent, hold_nothing_out
 from fedtct.runs.compare import comparison
 from fedtct.runs.findings import find_all
 from fedtct.runs.folder import RunFolder
@@ -49,6 +53,28 @@ def test_who_left_is_told_in_the_same_words_on_the_page_and_on_the_card(compared
     assert problem.title == f"{told}, target rul"
     assert results.section(problem).title == problem.title
     assert f"- **Data:** {told}\n" in write_card(Saved.load(run.path, device="cpu"), "model")
+
+
+@given(
+    begun=st.sets(st.sampled_from("abcd"), min_size=1),
+    rounds=st.lists(st.sets(st.sampled_from("abcd"), min_size=1), min_size=1, max_size=3),
+)
+def test_silos_are_said_to_be_absent_that_no_round_of_the_models_stage_had(begun, rounds):
+    """Whoever came later is not, and has taken part also if it was gone again."""
+    first, *rest = [Row("stage1", 1, silos=tuple(rounds[0])), *(Row("stage2", 1, silos=tuple(of)) for of in rounds[1:])]
+    run = SimpleNamespace(
+        finished=True,
+        history=[first, *rest],
+        config=SimpleNamespace(silos=4, per_round=0),
+        agreement=lambda: {"silos": dict.fromkeys(sorted(begun), 10)},
+    )
+    there = set().union(*(rounds[1:] or rounds))
+    ever = begun.union(*rounds)
+    told = absent(run)
+    assert (" went without " in told) == bool(ever - there)
+    assert all(name in told.partition(" went without ")[2].partition(";")[0] for name in ever - there)
+    assert (f"{4 - len(ever)} of 4 silos took no part" in told) == (len(ever) < 4)
+    assert not any(f" {name}" in told for name in there)
 
 
 def test_runs_that_differ_in_who_stayed_are_one_task(compared: Path, run_with: RunWith) -> None:

@@ -36,8 +36,9 @@ def absent(run: RunFolder) -> str:
         return ""
     stage = rows[-1].stage
     there = {name for row in rows if row.stage == stage for name in row.silos}
-    gone = [name for name in agreed["silos"] if name not in there]
-    never = run.config.silos - len(agreed["silos"])
+    known = dict.fromkeys([*agreed["silos"], *(name for row in rows for name in row.silos)])  # some may have come later
+    gone = [name for name in known if name not in there]
+    never = run.config.silos - len(known)
     part = "stage 2, which made the model," if stage == "stage2" else "training"
     told = [f"{part} went without {listing(gone)}"] if gone else []
     told += [f"{never} of {run.config.silos} silos took no part"] if never > 0 else []
