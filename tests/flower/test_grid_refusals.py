@@ -40,18 +40,19 @@ def test_a_silo_that_fails_is_named_with_its_reason(grid):
         METHODS["fedavg"].fit(over(grid, min_silos=4))
 
 
-def unreadable(grid, *nodes):
+def unreadable(grid, *nodes, reason="1 of 160 samples hold NaN"):
     """These silos' data cannot be read, until they are mended."""
 
     def broken():
-        raise fedtct.FedtctError("1 of 160 samples hold NaN")
+        raise fedtct.FedtctError(reason)
 
     for node in nodes:
         grid.seats[node] = replace(grid.seats[node], load=broken)
 
 
-def test_all_silos_that_fail_are_named_at_once(grid):
-    unreadable(grid, 101, 103)
+@pytest.mark.parametrize("stop", ["", "."])
+def test_all_silos_that_fail_are_named_at_once_and_their_reasons_go_on(grid, stop):
+    unreadable(grid, 101, 103, reason=f"1 of 160 samples hold NaN{stop}")
     said = r"2 silos answered 'describe', at least 3 must; s1: 1 of 160 .* NaN; s3: 1 of 160 .* NaN\. Start the run"
     with pytest.raises(fedtct.FedtctError, match=said):
         METHODS["fedavg"].fit(over(grid, min_silos=3, wait=100.0))

@@ -46,7 +46,7 @@ class Exchange:
 
         The same in words is to be said at once: others may take their time.
         """
-        reason = one_line(reason.removeprefix(f"{silo}: "), MOST_SAID)
+        reason = one_line(reason.removeprefix(f"{silo}: "), MOST_SAID).rstrip(".")  # sentences go on after it
         self.failures[silo] = reason
         if node is not None:
             self.stated[silo] = reason
