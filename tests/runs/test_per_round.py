@@ -12,6 +12,7 @@ from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import execute
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.jobs import prepare
+from fedtct.runs.summary import Summary
 
 DATA = {"split": "classes:4", "limit": 200, "silos": 4}
 SETTINGS = DATA | {"rounds": 3, "local_epochs": 1, "model": "linear", "per_round": 2}
@@ -31,6 +32,15 @@ def test_a_run_is_the_fit_with_as_many_silos_a_round(tmp_path: Path) -> None:
     assert [row.silos for row in run.history] == [row.silos for row in fit.history]
     x, _ = job.data.test
     assert torch.equal(run.fit().model.scores(x), fit.model.scores(x))
+
+
+@pytest.mark.parametrize("method", [{}, {"method": "tct", "rounds": (3, 2), "p": 50, "steps": 5}])
+def test_bytes_are_the_mean_silos_drawn_or_not(tmp_path: Path, method: dict[str, object]) -> None:
+    run = run_of(tmp_path / "run", **method)
+    travelled = sum(sum(row.silo_bytes_up) + sum(row.silo_bytes_down) for row in run.history)
+    told = Summary.of(run)
+    assert told.bytes_up + told.bytes_down == pytest.approx(travelled / 4, abs=len(run.history) * 2)
+    assert min(len(row.silos) for row in run.history if row.silos) == 2
 
 
 def test_those_that_were_not_drawn_were_not_away(tmp_path: Path) -> None:
