@@ -88,9 +88,9 @@ def test_a_rate_is_judged_by_the_mean_of_its_last_rounds(tmp_path, monkeypatch):
 
 
 def test_tct_says_what_both_of_its_stages_ran_on(runner, monkeypatch):
-    monkeypatch.setattr("fedtct.runs.folder.environment", lambda device: {"git_commit": "of stage 1"})
+    monkeypatch.setattr("fedtct.runs.provenance.environment", lambda device: {"git_commit": "of stage 1"})
     runner.run([FEDAVG])
-    monkeypatch.setattr("fedtct.runs.folder.environment", lambda device: {"git_commit": "of stage 2"})
+    monkeypatch.setattr("fedtct.runs.provenance.environment", lambda device: {"git_commit": "of stage 2"})
     runs = [Tangent(FEDAVG), Tangent(FEDAVG, steps=100)]
     runner.run(runs)
     for run in runs:

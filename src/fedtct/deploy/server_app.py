@@ -29,8 +29,9 @@ from fedtct.report.page.write import REPORT
 from fedtct.runs.config import RunConfig
 from fedtct.runs.finding_types import CLASSES
 from fedtct.runs.findings import confusion
-from fedtct.runs.folder import TEST, RunFolder
+from fedtct.runs.folder import RunFolder
 from fedtct.runs.jobs import read_test
+from fedtct.runs.provenance import TEST
 from fedtct.runs.settings import ELSEWHERE, OWN, OWN_DEFAULTS, check_names
 from fedtct.runs.toml import parse_toml
 from fedtct.runs.watcher import Watcher
@@ -220,7 +221,7 @@ def _fit(federation: FlowerFederation, folder: ServerFolder, server: ServerConfi
     test = lru_cache(maxsize=1)(partial(read_test, Path(server.test), config)) if server.test else None
     if server.test and not Path(server.test).exists():
         raise FedtctError(f"test: there is no {server.test}")
-    folder.mark_files({TEST: Path(server.test)} if server.test else {})
+    folder.provenance.mark_files({TEST: Path(server.test)} if server.test else {})
     with folder.telling_why():
         fit = config.build(server.num_classes or None).fit(federation, test=test, journal=folder)
     if test is not None and not isinstance(fit.model.spec.task, Regression):

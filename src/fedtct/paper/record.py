@@ -17,7 +17,7 @@ def write_result(path: Path, name: str, scale: str, run: RunFolder, extra: dict[
     rows, config = list(run.history), asdict(run.config)
     for setting in ("data_dir", "init_weights"):
         config[setting] = Path(config[setting]).name if config[setting] else ""
-    sittings = [{k: v for k, v in e.items() if k != "command"} for e in run.sittings()]
+    sittings = [{k: v for k, v in e.items() if k != "command"} for e in run.provenance.sittings()]
     rated, unanswered = rows[-1].test_accuracy, "refused" in extra and "lr_used" not in extra
     record = {
         "run": name,

@@ -27,10 +27,11 @@ from fedtct.paper.record import write_result
 from fedtct.runs.checkpoint import read_checkpoint, write_checkpoint
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import execute
-from fedtct.runs.folder import CHECKPOINTS, CONFIG, ENVIRONMENT, RunFolder
+from fedtct.runs.folder import CHECKPOINTS, CONFIG, RunFolder
 from fedtct.runs.jobs import prepare
 from fedtct.runs.metrics import METRICS, read_rows, to_line
 from fedtct.runs.plan import Watch
+from fedtct.runs.provenance import ENVIRONMENT
 from fedtct.runs.summary import judgement
 from fedtct.stage2 import IterativeRegression
 from fedtct.stage2.convexify import convexify

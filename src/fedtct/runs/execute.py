@@ -30,9 +30,9 @@ def execute(folder: RunFolder, look: Look | None = None, fit: Callable[[RunFolde
     """Fit what the folder's configuration says, from where it stands; a finished run is only read."""
     if folder.finished:
         return folder.fit()
-    folder.check_silos(own_files(folder.config))
+    folder.provenance.check_silos(own_files(folder.config))
     job = prepare(folder.config, folder.watcher)
-    folder.mark_files(own_files(folder.config))
+    folder.provenance.mark_files(own_files(folder.config))
     with folder.telling_why():
         done = fit(folder, job)
         if look:

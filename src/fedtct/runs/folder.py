@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,24 +12,23 @@ from typing import Any, ClassVar, Self
 import torch
 
 from fedtct.classifier import MODEL_FILE, Classifier, Fit
-from fedtct.errors import Diverged, FedtctError, listing, quoted
-from fedtct.files import drop_halves, fingerprint, read_json, sync, write_json, write_text
+from fedtct.errors import Diverged, FedtctError
+from fedtct.files import drop_halves, read_json, sync, write_json, write_text
 from fedtct.hardware.devices import pick_device
 from fedtct.history import Checkpoint, Finding, History, Journal, Row
 from fedtct.models import Model
 from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
 from fedtct.runs.config import RunConfig
-from fedtct.runs.environment import environment, own_code
 from fedtct.runs.finding_types import DIVERGED, STAGE2, read_finding
 from fedtct.runs.lock import hold, release
 from fedtct.runs.metrics import METRICS, from_line, read_rows, to_line
 from fedtct.runs.places import free_folder, resuming
+from fedtct.runs.provenance import Provenance
 from fedtct.runs.settings import as_value, read_toml
 from fedtct.runs.toml import as_toml
 from fedtct.runs.watcher import Watcher
 
-CONFIG, ENVIRONMENT = "config.toml", "environment.json"
-TEST = "the test data"  # among the names of silos, which have files too
+CONFIG = "config.toml"
 AGREEMENT, CHECKPOINTS, MODEL, FINDINGS = "agreement.json", "checkpoints", "model", "findings"
 CHECKPOINT_SHARE = 0.1  # of a run's time goes to checkpoints at most; rounds that were lost are computed again
 
@@ -45,7 +43,7 @@ class RunFolder(Journal):
     def __init__(self, path: Path, config: RunConfig, watcher: Watcher | None = None) -> None:
         super().__init__()
         self.path, self.config, self.watcher = path, config, watcher or Watcher()
-        self.files: dict[str, str] = {}  # a fingerprint of each silo's own files, and of the test data
+        self.provenance = Provenance(path, config)
         self._opened = False
         self._new = False  # nothing of it is on the disk yet: what another process may have put there is not its own
         self._agreement: Finding | None = None  # of a new run, to be written when it begins
@@ -55,7 +53,7 @@ class RunFolder(Journal):
     def create(cls, path: str | Path, config: RunConfig, watcher: Watcher | None = None) -> Self:
         """A new run; the folder must not be in use."""
         folder = cls(free_folder(path), config, watcher)
-        folder._new = True
+        folder._new, folder.provenance = True, Provenance(folder.path, config, new=True)
         return folder
 
     @classmethod
@@ -114,10 +112,7 @@ class RunFolder(Journal):
             if self._agreement is not None:
                 write_json(self.path / AGREEMENT, self._agreement)
             (self.path / CHECKPOINTS).mkdir(exist_ok=True)
-            this = environment(self.config.device) | {"engine": self.engine}
-            this |= {"files": self.files} if self.files else {}
-            this |= {"own_code": code} if (code := self._own_code()) else {}
-            write_json(self.path / ENVIRONMENT, [*self.sittings(), this])
+            self.provenance.add_sitting(self.engine)
             self._finding(DIVERGED).unlink(missing_ok=True)  # it is tried again
             self._opened = True
             if promise := self.config.promise():  # not before: silos or settings may have been refused
@@ -226,11 +221,6 @@ class RunFolder(Journal):
     def _checkpoint(self, stage: str) -> Path:
         return self.path / CHECKPOINTS / f"{stage}.safetensors"
 
-    def sittings(self) -> list[dict[str, Any]]:
-        """What the run ran on so far, each time that it was begun or gone on with."""
-        found: list[dict[str, Any]] = read_json(self.path / ENVIRONMENT) if self._has(self.path / ENVIRONMENT) else []
-        return found
-
     @property
     def go_on(self) -> str:
         """The command that goes on with the run: the one it was begun with."""
@@ -239,43 +229,7 @@ class RunFolder(Journal):
     @property
     def begun_with(self) -> str:
         """The command that the run was begun, or last gone on, with."""
-        sittings = self.sittings()
-        engine: str = sittings[-1]["engine"] if sittings else self.engine
-        return engine
-
-    def check_silos(self, paths: Mapping[str, Path]) -> None:
-        """Refuse other silos than those that the run was begun with."""
-        begun, here = ({*files} - {TEST} for files in (self._marks("files"), paths))
-        if begun and begun != here:
-            lost, new = sorted(begun - here), sorted(here - begun)
-            told = [f"lacks {quoted(lost)}, which the run was begun with"] if lost else []
-            told += [f"holds {quoted(new)}, which the run was begun without"] if new else []
-            raise FedtctError(
-                f"{self.config.data} {' and '.join(told)}: give files their old names, say where they are "
-                "now (--data), or begin a new run"
-            )
-
-    def mark_files(self, paths: Mapping[str, Path]) -> None:
-        """Take the fingerprints of people's own files, and say so if the run was begun with others."""
-        self.files = {name: fingerprint(path) for name, path in paths.items()}
-        before = self._marks("files")
-        if changed := [name for name, mark in self.files.items() if before.get(name, mark) != mark]:
-            told = f"the files of {listing(changed)} are not those that the run was begun with"
-            warnings.warn(f"{told}: it goes on with other data", stacklevel=2)
-
-    def _own_code(self) -> dict[str, str]:
-        """The fingerprints of the user's own modules; if they are not those the run was begun with, it is said."""
-        config, before = self.config, self._marks("own_code")
-        code = own_code((config.dataset, *config.own_methods, config.model))
-        if changed := [name for name, mark in code.items() if before.get(name, mark) != mark]:
-            told = f"{listing(changed)}: edited since the run was begun, which goes on with what is there now"
-            warnings.warn(told, stacklevel=2)
-        return code
-
-    def _marks(self, kind: str) -> dict[str, str]:
-        """The fingerprints of this kind that the run was begun with."""
-        found: dict[str, str] = next((sitting[kind] for sitting in self.sittings() if kind in sitting), {})
-        return found
+        return self.provenance.engine() or self.engine
 
     def _check_engine(self) -> None:
         """Refuse a run whose silos keep their memory where this engine does not look for it."""

@@ -22,7 +22,7 @@ from fedtct.hardware.memory import free_bytes
 from fedtct.models import InputSpec, build_module, build_own
 from fedtct.remarks import joined_warnings
 from fedtct.runs.config import RunConfig
-from fedtct.runs.folder import TEST
+from fedtct.runs.provenance import TEST
 from fedtct.runs.watcher import Watcher
 from fedtct.seeds import generator
 from fedtct.silo import Silo

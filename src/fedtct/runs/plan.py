@@ -90,7 +90,7 @@ class Plan:
         left = self._unfinished(folder)
         for name in left:
             if (folder / name / CONFIG).is_file():
-                RunFolder.read(folder / name).check_silos(own_files(self.runs[name]))
+                RunFolder.read(folder / name).provenance.check_silos(own_files(self.runs[name]))
             job, share = rehearse(self.runs[name]), self.runs[name].holdout
             if settle and not any(len(silo.held_y) for silo in job.silos):
                 raise FedtctError(f"no silo has enough samples to hold out {share:g} of them: use a larger holdout")

@@ -18,7 +18,7 @@ def section(problem: Problem) -> Section:
 
 
 def _details(label: str, run: RunFolder) -> Details:
-    sittings = run.sittings()
+    sittings = run.provenance.sittings()
     texts = {"Configuration": run.config.to_toml()}
     if sittings:
         began = sittings[0]
