@@ -16,7 +16,7 @@ from fedtct.cli import deploy, main
 from fedtct.deploy import check, processes
 from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.keys import make_keys
-from fedtct.deploy.server_app import read_run
+from fedtct.deploy.server_config import read_run
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import execute

@@ -12,7 +12,7 @@ from fedtct.answers import LABELS
 from fedtct.cli import main
 from fedtct.deploy.app_folder import RUN, make_app
 from fedtct.deploy.messages import OF_THE_SAMPLES, made_up, messages, some_of
-from fedtct.deploy.server_app import read_run
+from fedtct.deploy.server_config import read_run
 from fedtct.federation.flower.exchange import Terms
 from fedtct.federation.flower.federation import FlowerFederation
 from fedtct.runs.config import RunConfig

@@ -12,7 +12,8 @@ from test_server import SETTINGS, Crash, crash_at
 from fedtct import FedtctError
 from fedtct.deploy.check import check_silo
 from fedtct.deploy.privacy_budget import SPENT, Budget
-from fedtct.deploy.server_app import ServerConfig, serve
+from fedtct.deploy.server_app import serve
+from fedtct.deploy.server_config import ServerConfig
 from fedtct.deploy.silo_config import SiloConfig
 from fedtct.runs.config import RunConfig
 

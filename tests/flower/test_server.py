@@ -13,7 +13,8 @@ from PIL import Image
 
 import fedtct
 from fedtct.deploy.app_folder import RUN, make_app
-from fedtct.deploy.server_app import ServerConfig, read_run, serve
+from fedtct.deploy.server_app import serve
+from fedtct.deploy.server_config import ServerConfig, read_run
 from fedtct.federation.flower import post
 from fedtct.federation.flower.wire import FORGET
 from fedtct.report.page import silos

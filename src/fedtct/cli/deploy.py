@@ -173,7 +173,7 @@ def run(
     """
     from fedtct.deploy import processes
     from fedtct.deploy.app_folder import RUN
-    from fedtct.deploy.server_app import read_run
+    from fedtct.deploy.server_config import read_run
     from fedtct.runs.folder import CONFIG, RunFolder
 
     if dry_run:
@@ -205,7 +205,7 @@ def _dry_run(app: Path, like: Path | None, shape: str, classes: int) -> None:
     """Print what a run would send, for data such as a file's, or made up."""
     from fedtct.deploy.app_folder import RUN
     from fedtct.deploy.messages import made_up, messages, some_of
-    from fedtct.deploy.server_app import read_run
+    from fedtct.deploy.server_config import read_run
     from fedtct.importing import importable
 
     config, settings = read_run(app / RUN)
