@@ -11,7 +11,8 @@ from flwr.app import Message as FlowerMessage
 from flwr.supercore.task_identity import TaskIdentity
 
 import fedtct
-from fedtct.deploy.client_app import Seat, client_app
+from fedtct.deploy.answering import SiloSetup
+from fedtct.deploy.client_app import client_app
 from fedtct.federation.flower.exchange import Terms
 from fedtct.federation.flower.federation import FlowerFederation
 
@@ -68,8 +69,8 @@ class InlineGrid:
         self, folder: Path, data: list[tuple[torch.Tensor, torch.Tensor]], holdout: float = 0.0, name: str = "s"
     ) -> None:
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
-        self.seats = {
-            100 + i: Seat(
+        self.setups = {
+            100 + i: SiloSetup(
                 f"{name}{i}",
                 lambda x=x, y=y: fedtct.Silo(x, y, holdout=holdout),
                 folder / f"cache{i}",
@@ -86,7 +87,7 @@ class InlineGrid:
         self._replies: dict[str, FlowerMessage] = {}
 
     def get_node_ids(self) -> list[int]:
-        return [node for node in self.seats if node not in self.offline]
+        return [node for node in self.setups if node not in self.offline]
 
     def push_messages(self, messages: Iterable[FlowerMessage]) -> list[str]:
         keys = []
@@ -98,7 +99,7 @@ class InlineGrid:
             keys.append(key)
             if node not in self.gone | self.offline:
                 context = Context(1, node, {}, RecordDict(), {})
-                reply = client_app(lambda context: self.seats[context.node_id])(message, context)
+                reply = client_app(lambda context: self.setups[context.node_id])(message, context)
                 if node not in self.late:
                     self._replies[key] = reply
         return keys
@@ -134,7 +135,7 @@ def arrays(content) -> ArrayRecord:
 def over(grid, notes=None, run="run", own_model="", keys=None, **terms):
     """The federation of a grid's silos, which does not wait; ``notes`` are filled with what a server notes down."""
     note = notes.append if notes is not None else lambda record: None
-    terms = {"silos": len(grid.seats), "wait": 0.0, "round_timeout": 0.2} | terms
+    terms = {"silos": len(grid.setups), "wait": 0.0, "round_timeout": 0.2} | terms
     return FlowerFederation(grid, run, Terms(**terms), note, own_model, keys=keys)
 
 

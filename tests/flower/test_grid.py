@@ -39,7 +39,7 @@ def test_noise_follows_from_a_silos_secret_and_the_run(tmp_path):
 
     grid = InlineGrid(tmp_path, parts())
     public = model(grid)
-    grid.seats = {node: replace(seat, secret="mine") for node, seat in grid.seats.items()}
+    grid.setups = {node: replace(setup, secret="mine") for node, setup in grid.setups.items()}
     assert not torch.allclose(model(grid), public)
     assert torch.equal(model(grid), model(grid))
     assert not torch.allclose(model(grid), model(grid, run="another"))
@@ -52,11 +52,11 @@ def test_with_a_secret_the_same_question_gets_the_same_answer_in_whichever_seat(
     asked = {}
     grid.before = lambda message: asked.setdefault(message.content.config_records["config"]["fedtct.question"], message)
     METHODS["private ridge"].fit(over(grid))
-    seat, context = replace(grid.seats[100], secret=secret), Context(1, 100, {}, RecordDict(), {})
+    setup, context = replace(grid.setups[100], secret=secret), Context(1, 100, {}, RecordDict(), {})
     answers = []
     for number in (0, 1):
         asked[question].content.config_records["config"]["fedtct.seat"] = number
-        answers.append(unpack(reply(asked[question], context, seat))[0])
+        answers.append(unpack(reply(asked[question], context, setup))[0])
     key = "parameters" if question == "train" else "s"
     assert torch.equal(answers[0][key], answers[1][key]) == bool(secret)
 
@@ -147,7 +147,7 @@ def test_features_are_built_once_and_again_if_the_cache_is_damaged(grid, tmp_pat
     harmed = []
     grid.before = harm
     assert_same(expected, TCT.fit(over(grid)))
-    counts = [sum(asked == (node, "moments") for asked in grid.asked) for node in grid.seats]
+    counts = [sum(asked == (node, "moments") for asked in grid.asked) for node in grid.setups]
     assert counts == [2, 2, 1, 1]
 
 

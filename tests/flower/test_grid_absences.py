@@ -24,7 +24,7 @@ def test_a_silo_that_is_gone_is_left_out_weighted_rightly_and_recorded(grid):
         silo.name = f"s{index}"
     places = zip(others, (0, 1, 3), strict=True)
     reference = fedtct.LocalFederation([SeatedSilo(*place, torch.device("cpu")) for place in places], "cpu")
-    session = METHODS["fedavg"].open(over(InlineGrid(grid.seats[100].cache.parent / "x", parts())))
+    session = METHODS["fedavg"].open(over(InlineGrid(grid.setups[100].cache.parent / "x", parts())))
     reference.use(session.spec)  # pixels are normalised with what all four said at the start
     weights = session.network.weights()._asdict()
     for number in range(2):
@@ -38,12 +38,12 @@ def test_a_silo_that_is_gone_is_left_out_weighted_rightly_and_recorded(grid):
 @pytest.mark.parametrize("rounds", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_silo_whose_rows_come_in_another_order_builds_its_features_anew(grid, rounds):
     """As after an export that sorts them: features of one row must not meet what is to be learnt of another."""
-    said, seat = [], grid.seats[101]
+    said, setup = [], grid.setups[101]
     x, y = parts()[1]
 
     def sort(message):
         if grid.asked[-1] == (101, "regress") and grid.asked.count((101, "regress")) == rounds:
-            grid.seats[101] = replace(seat, load=lambda: fedtct.Silo(x.flip(0), y.flip(0)), say=said.append)
+            grid.setups[101] = replace(setup, load=lambda: fedtct.Silo(x.flip(0), y.flip(0)), say=said.append)
 
     grid.before = sort
     method = replace(TCT, stage2=replace(TCT.stage2, rounds=150))
@@ -229,7 +229,7 @@ def test_gradient_descent_says_so_if_its_steps_are_too_long_for_those_who_are_le
 
     def leave(message):
         if (100, "regress") in grid.asked:
-            grid.offline |= set(grid.seats) - {100 + stays}
+            grid.offline |= set(grid.setups) - {100 + stays}
 
     grid.before = leave
     rows = [row for row in method.fit(over(grid, min_silos=1)).history if row.stage == "stage2"]

@@ -16,26 +16,26 @@ pytestmark = pytest.mark.usefixtures("no_pauses")
 
 
 def test_a_private_silo_that_fails_is_named_with_its_reason(grid):
-    seat, calls = grid.seats[101], []
+    setup, calls = grid.setups[101], []
 
     def later():
         calls.append(1)
         if len(calls) > 1:
             raise fedtct.FedtctError("the disk with the data is gone")
-        return seat.load()
+        return setup.load()
 
-    grid.seats[101] = replace(seat, load=later)
+    grid.setups[101] = replace(setup, load=later)
     with pytest.raises(fedtct.FedtctError, match="s1: the disk with the data is gone"):
         PRIVATE.fit(over(grid, min_silos=4))
 
 
 def test_a_silo_that_fails_is_named_with_its_reason(grid):
-    seat = grid.seats[101]
+    setup = grid.setups[101]
 
     def broken():
         raise fedtct.FedtctError("the disk with the data is not mounted")
 
-    grid.seats[101] = replace(seat, load=broken)
+    grid.setups[101] = replace(setup, load=broken)
     with pytest.raises(fedtct.FedtctError, match="s1: the disk with the data is not mounted"):
         METHODS["fedavg"].fit(over(grid, min_silos=4))
 
@@ -47,7 +47,7 @@ def unreadable(grid, *nodes, reason="1 of 160 samples hold NaN"):
         raise fedtct.FedtctError(reason)
 
     for node in nodes:
-        grid.seats[node] = replace(grid.seats[node], load=broken)
+        grid.setups[node] = replace(grid.setups[node], load=broken)
 
 
 @pytest.mark.parametrize("stop", ["", "."])
@@ -61,7 +61,7 @@ def test_all_silos_that_fail_are_named_at_once_and_their_reasons_go_on(grid, sto
 def test_a_run_begins_without_a_silo_that_fails_if_enough_others_are_there(grid):
     """Those that are on their way are waited for all the same, and the one that told why it cannot is not asked again
     meanwhile. Once its data is mended it joins."""
-    load = grid.seats[101].load
+    load = grid.setups[101].load
     unreadable(grid, 101)
     grid.offline.add(103)
     federation, said, asked = over(grid, min_silos=2, wait=100.0), [], []
@@ -72,13 +72,13 @@ def test_a_run_begins_without_a_silo_that_fails_if_enough_others_are_there(grid)
             grid.offline.discard(103)
         if "go on without" in text:
             asked.extend(grid.asked)
-            grid.seats[101] = replace(grid.seats[101], load=load)
+            grid.setups[101] = replace(grid.setups[101], load=load)
 
     federation.post.warn = warn
     fit = replace(METHODS["fedavg"], num_classes=10).fit(federation)
     assert "s1 did not answer 'describe': 1 of 160 samples hold NaN" in said
     assert "the others go on without s1" in said
-    assert sorted(asked) == [(node, "describe") for node in grid.seats]
+    assert sorted(asked) == [(node, "describe") for node in grid.setups]
     assert fit.history[-1].silos == ("s0", "s2", "s3", "s1")
 
 
@@ -103,7 +103,7 @@ def test_what_a_strange_error_says_does_not_leave_the_silo(raised, told, grid, c
     def broken():
         raise raised
 
-    grid.seats[101] = replace(grid.seats[101], load=broken)
+    grid.setups[101] = replace(grid.setups[101], load=broken)
     with pytest.raises(fedtct.FedtctError, match=told) as error:
         METHODS["fedavg"].fit(over(grid, min_silos=4))
     assert "4711" not in str(error.value)
@@ -113,7 +113,7 @@ def test_what_a_strange_error_says_does_not_leave_the_silo(raised, told, grid, c
 
 def test_nor_does_a_label_that_is_none(grid, caplog):
     x, y = parts()[1]
-    grid.seats[101] = replace(grid.seats[101], load=lambda: fedtct.Silo(x, torch.full_like(y, -4711), name="s1"))
+    grid.setups[101] = replace(grid.setups[101], load=lambda: fedtct.Silo(x, torch.full_like(y, -4711), name="s1"))
     with pytest.raises(fedtct.FedtctError, match="s1: labels start at 0, some are below") as error:
         PRIVATE.fit(over(grid, min_silos=4))
     assert "47" not in str(error.value)
@@ -123,12 +123,12 @@ def test_nor_does_a_label_that_is_none(grid, caplog):
 def test_nor_does_it_if_a_silo_cannot_tell_who_it_is():
     """What an app raises Flower sends, text and all."""
 
-    def seat_of(context):
+    def setup_of(context):
         raise STRANGE
 
     question = FlowerMessage(RecordDict(), 1, "query")
     with pytest.raises(fedtct.FedtctError, match=r"^RuntimeError; the silo's log says more$"):
-        client_app(seat_of)(question, Context(1, 1, {}, RecordDict(), {}))
+        client_app(setup_of)(question, Context(1, 1, {}, RecordDict(), {}))
 
 
 def test_another_shape_is_refused_by_name(tmp_path):
@@ -154,14 +154,14 @@ def test_a_latecomer_with_another_shape_is_refused_and_the_run_goes_on(tmp_path)
 
 
 def test_two_silos_of_one_name_are_refused(grid):
-    seat = grid.seats[101]
-    grid.seats[101] = replace(seat, name="s0")
+    setup = grid.setups[101]
+    grid.setups[101] = replace(setup, name="s0")
     with pytest.raises(fedtct.FedtctError, match=r"s0 \(node 101\): another silo has this name"):
         METHODS["fedavg"].fit(over(grid, min_silos=4))
 
 
 def test_a_latecomer_with_a_name_that_is_taken_is_refused_and_the_run_goes_on(grid):
-    grid.seats[104] = grid.seats[101]
+    grid.setups[104] = grid.setups[101]
     grid.offline.add(104)
     grid.before = lambda message: grid.offline.discard(104) if len(grid.asked) > 4 else None
     notes = []
@@ -172,7 +172,7 @@ def test_a_latecomer_with_a_name_that_is_taken_is_refused_and_the_run_goes_on(gr
 
 def test_nobody_takes_the_name_of_another_silos_key_though_that_silo_is_away(grid):
     grid.offline.add(101)
-    grid.seats[104] = grid.seats[101]
+    grid.setups[104] = grid.setups[101]
     grid.offline.add(104)
     grid.before = lambda message: grid.offline.discard(104) if len(grid.asked) > 3 else None
     keys, notes = {100: "s0", 101: "s1", 104: "s4"}, []
@@ -204,8 +204,8 @@ def test_terms_that_cannot_be_met_are_refused(terms):
 )
 def test_a_silo_is_told_why_its_answer_did_not_count(name, value, told, tmp_path):
     grid, said = Tampered(tmp_path, 102, "train", lambda content: config(content).update({name: value})), {}
-    for node, seat in grid.seats.items():
-        grid.seats[node] = replace(seat, say=said.setdefault(node, []).append)
+    for node, setup in grid.setups.items():
+        grid.setups[node] = replace(setup, say=said.setdefault(node, []).append)
     METHODS["fedavg"].fit(over(grid, min_silos=3))
     lines = [line for line in said[102] if "did not count" in line]
     assert len(lines) == 2  # of two rounds
@@ -214,10 +214,10 @@ def test_a_silo_is_told_why_its_answer_did_not_count(name, value, told, tmp_path
 
 
 def test_a_silo_whose_answer_is_late_is_told_so_but_not_what_it_knows_itself(grid):
-    said = {node: [] for node in grid.seats}
-    for node, seat in grid.seats.items():
-        grid.seats[node] = replace(seat, say=said[node].append)
-    loads = grid.seats[101].load
+    said = {node: [] for node in grid.setups}
+    for node, setup in grid.setups.items():
+        grid.setups[node] = replace(setup, say=said[node].append)
+    loads = grid.setups[101].load
 
     def fails():
         raise fedtct.FedtctError("the disk is gone")
@@ -225,7 +225,7 @@ def test_a_silo_whose_answer_is_late_is_told_so_but_not_what_it_knows_itself(gri
     def before(message):
         of_the_first_round = 4 < len(grid.asked) <= 8
         (grid.late.add if of_the_first_round else grid.late.discard)(102)
-        grid.seats[101] = replace(grid.seats[101], load=fails if of_the_first_round else loads)
+        grid.setups[101] = replace(grid.setups[101], load=fails if of_the_first_round else loads)
 
     grid.before = before
     METHODS["fedavg"].fit(over(grid, min_silos=2))

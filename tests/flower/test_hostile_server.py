@@ -34,7 +34,7 @@ class Recording(InlineGrid):
         super().__init__(folder, parts())
         self.questions = {}
         if budget:
-            self.seats[NODE] = replace(self.seats[NODE], budget=Budget(50.0, 1e-5, folder), secret="secret")
+            self.setups[NODE] = replace(self.setups[NODE], budget=Budget(50.0, 1e-5, folder), secret="secret")
 
     def push_messages(self, messages):
         messages = list(messages)
@@ -59,13 +59,13 @@ class Recording(InlineGrid):
         content["config"] = settings
         again = FlowerMessage(content, reply_to=asked)
         again.metadata.__dict__.update(asked.metadata.__dict__)
-        reply = client_app(lambda context: self.seats[NODE])(again, Context(1, NODE, {}, RecordDict(), {}))
+        reply = client_app(lambda context: self.setups[NODE])(again, Context(1, NODE, {}, RecordDict(), {}))
         message, own = unpack(reply.content)
         return message, own.get(ERROR)
 
     @property
     def spent(self):
-        return self.seats[NODE].budget.spent()
+        return self.setups[NODE].budget.spent()
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_what_cannot_be_answered_is_told_in_the_same_words(careful, question, ch
 @pytest.mark.parametrize("classes", range(2, 11))
 def test_whether_it_answers_tells_nothing_of_its_labels(careful, classes):
     """A question that costs nothing, about networks of any number of classes."""
-    load = careful.seats[NODE].load
+    load = careful.setups[NODE].load
 
     def with_labels(*labels):
         silo = load()
@@ -132,7 +132,7 @@ def test_whether_it_answers_tells_nothing_of_its_labels(careful, classes):
 
     told = []
     for labels in ((0, 1), (2, 3), (2, 9)):
-        careful.seats[NODE] = replace(careful.seats[NODE], load=lambda labels=labels: with_labels(*labels))
+        careful.setups[NODE] = replace(careful.setups[NODE], load=lambda labels=labels: with_labels(*labels))
         answer = careful.ask_again(
             "train", lambda record: record.update(num_classes=classes), **{"fedtct.question": "freeze"}
         )
@@ -161,22 +161,22 @@ def test_noise_is_a_plain_number(careful, question, changes):
     assert f"'{question}' came without" in error
     assert careful.spent == before
     with pytest.raises(FedtctError, match="noise and clip must be plain numbers"):  # nor where the run alone insists
-        SeatedSilo(careful.seats[NODE].load(), 0, torch.device("cpu"))._release(
+        SeatedSilo(careful.setups[NODE].load(), 0, torch.device("cpu"))._release(
             question, {"noise": 3.0} | changes | changes.get("as_array", {}), {}
         )
 
 
 def test_an_account_that_is_damaged_is_not_taken_for_a_new_one(careful):
-    file = careful.seats[NODE].budget.folder / SPENT
+    file = careful.setups[NODE].budget.folder / SPENT
     file.write_text(json.dumps({"run": {"release": None}}))
     with pytest.raises(FedtctError, match=r"privacy-spent\.json is damaged"):
         _ = careful.spent
 
 
 def test_a_silo_with_a_budget_does_not_say_that_its_data_changed(careful):
-    replies, seat = [], careful.seats[NODE]
+    replies, setup = [], careful.setups[NODE]
     for data in ("one", "other"):
-        careful.seats[NODE] = replace(seat, fingerprint=lambda data=data: data)
+        careful.setups[NODE] = replace(setup, fingerprint=lambda data=data: data)
         told, wrong = careful.ask_again("describe")
         assert wrong is None
         replies.append({name: str(value) for name, value in told.items()})
@@ -245,8 +245,8 @@ def test_a_function_of_the_app_is_called_with_numbers_alone(tmp_path, monkeypatc
 
 def test_a_private_run_that_goes_wrong_says_where_to_look(tmp_path):
     grid = Recording(tmp_path, budget=True)
-    load = grid.seats[NODE].load
-    grid.seats[NODE] = replace(grid.seats[NODE], load=lambda: _torn(load()))
+    load = grid.setups[NODE].load
+    grid.setups[NODE] = replace(grid.setups[NODE], load=lambda: _torn(load()))
     with pytest.raises(FedtctError, match="only its own log says why"):
         FEDAVG.fit(over(grid, min_silos=4))
 
@@ -259,8 +259,8 @@ def _torn(silo):
 
 def test_labels_that_there_is_no_class_for_are_told_in_the_silos_own_log_alone(tmp_path):
     grid, said = Recording(tmp_path, budget=True), []
-    load = grid.seats[NODE].load
-    grid.seats[NODE] = replace(grid.seats[NODE], load=lambda: _far_labels(load()), say=said.append)
+    load = grid.setups[NODE].load
+    grid.setups[NODE] = replace(grid.setups[NODE], load=lambda: _far_labels(load()), say=said.append)
     FEDAVG.fit(over(grid, min_silos=4))
     assert any("labels are beyond the run's 10 classes, and count as the last" in line for line in said)
 

@@ -40,7 +40,7 @@ def grid(tmp_path):
 def configure(grid, folder, node, more=""):
     file = folder / str(node) / "silo.toml"
     file.write_text(f'name = "s{node}"\ndata = "images"\ndevice = "cpu"\n{more}')
-    grid.seats[node] = deployed_silo(Context(1, node, {"silo": str(file)}, RecordDict(), {}))
+    grid.setups[node] = deployed_silo(Context(1, node, {"silo": str(file)}, RecordDict(), {}))
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_images_are_decoded_once_a_run_and_nothing_of_them_is_left(grid, decoded
     federation.close()
     assert not kept(tmp_path, 100)
     for node in NODES:
-        grid.seats[node] = replace(grid.seats[node], keeps_samples=False)
+        grid.setups[node] = replace(grid.setups[node], keeps_samples=False)
     decoded.clear()
     again = run(grid)
     assert len(decoded) > 4
@@ -93,8 +93,8 @@ def test_what_is_kept_is_what_was_read(settings, grid, decoded, tmp_path):
             for node in NODES:
                 (tmp_path / str(node) / "images" / old).rename(tmp_path / str(node) / "images" / new)
     configure(grid, tmp_path, 100, settings)
-    seat = grid.seats[100]
-    cache, read = RunCache(seat.cache, "run", 10**9), seat.load()
+    setup = grid.setups[100]
+    cache, read = RunCache(setup.cache, "run", 10**9), setup.load()
     cache.keep_samples(read.parts(), "these")
     found = cache.samples("these")
     for one, other in zip(found, read.parts(), strict=True):
@@ -136,8 +136,8 @@ def test_files_that_only_look_new_are_not_decoded_again(grid, decoded, tmp_path)
 
 
 def test_where_there_is_no_room_images_are_decoded_each_time(grid, decoded, tmp_path):
-    grid.seats[101] = seat = replace(grid.seats[101], cache_bytes=2000)
-    other = RunCache(seat.cache, "other", 2000)
+    grid.setups[101] = setup = replace(grid.setups[101], cache_bytes=2000)
+    other = RunCache(setup.cache, "other", 2000)
     other.keep_features({"z": torch.zeros(200)}, {})
     run(grid)
     assert other.features()[0]
@@ -149,7 +149,7 @@ def test_where_there_is_no_room_images_are_decoded_each_time(grid, decoded, tmp_
 def test_images_make_room_for_what_cannot_be_read_again(grid, tmp_path):
     run(grid)
     (file,) = kept(tmp_path, 101)
-    cache = RunCache(grid.seats[101].cache, "run", file.stat().st_size + 3000)
+    cache = RunCache(grid.setups[101].cache, "run", file.stat().st_size + 3000)
     cache.keep_features({"z": torch.zeros(1000)}, {})
     assert not file.exists()
     assert len(cache.features()[0]["z"]) == 1000

@@ -18,9 +18,9 @@ def test_a_silo_that_comes_back_with_what_does_not_fit_is_left_out_for_that_reas
     x, y = parts()[2]
 
     def restart(message):
-        if len(grid.asked) > 8 and 202 not in grid.seats:  # after the first round
+        if len(grid.asked) > 8 and 202 not in grid.setups:  # after the first round
             grid.offline.add(102)
-            grid.seats[202] = replace(grid.seats[102], load=lambda: fedtct.Silo(x, y + 10))
+            grid.setups[202] = replace(grid.setups[102], load=lambda: fedtct.Silo(x, y + 10))
 
     grid.before = restart
     METHODS["fedavg"].fit(over(grid, notes, min_silos=3))
@@ -32,10 +32,10 @@ def test_a_silo_that_comes_back_with_what_does_not_fit_is_left_out_for_that_reas
 
 def test_data_that_changed_since_the_run_began_is_told_of(tmp_path):
     grid, warned = InlineGrid(tmp_path, parts()), []
-    marks = {node: "as it was" for node in grid.seats}
-    said = {node: [] for node in grid.seats}
-    for node, seat in grid.seats.items():
-        grid.seats[node] = replace(seat, fingerprint=lambda node=node: marks[node], say=said[node].append)
+    marks = {node: "as it was" for node in grid.setups}
+    said = {node: [] for node in grid.setups}
+    for node, setup in grid.setups.items():
+        grid.setups[node] = replace(setup, fingerprint=lambda node=node: marks[node], say=said[node].append)
 
     def begin(run):
         federation = over(grid, run=run)
@@ -59,11 +59,11 @@ def test_data_that_changed_since_the_run_began_is_told_of(tmp_path):
 def changing(grid, question, count, **changes):
     """The second silo's data is other data from when it is asked a question for so many times; what it says."""
     said, now = [], {"data": "as it was"}
-    grid.seats[101] = replace(grid.seats[101], fingerprint=lambda: now["data"], say=said.append)
+    grid.setups[101] = replace(grid.setups[101], fingerprint=lambda: now["data"], say=said.append)
 
     def change(message):
         if grid.asked[-1] == (101, question) and grid.asked.count((101, question)) == count:
-            grid.seats[101] = replace(grid.seats[101], **changes)
+            grid.setups[101] = replace(grid.setups[101], **changes)
             now["data"] = "other"
 
     grid.before = change
@@ -100,7 +100,7 @@ def test_what_was_answered_of_other_samples_is_not_answered_again(grid):
     def before(message):
         change(message)
         if grid.asked[-1] == (101, "normalise"):
-            of.append(RunCache(grid.seats[101].cache, "run", 10**9).features()[1]["data"])
+            of.append(RunCache(grid.setups[101].cache, "run", 10**9).features()[1]["data"])
 
     grid.before = before
     for _ in range(2):  # it goes on after a crash before features were normalised, say
@@ -123,10 +123,10 @@ def test_rows_that_come_while_a_run_goes_on_take_part_when_it_is_resumed(tmp_pat
 
 def test_a_late_silo_is_told_of_texts_that_nobody_learns(tmp_path):
     grid, warned = InlineGrid(tmp_path, parts()), []
-    for node, seat in grid.seats.items():
+    for node, setup in grid.setups.items():
         kinds = ["laser", "mill"] if node == 103 else ["lathe", "mill"]
         table = pd.DataFrame({"kind": kinds * 10, "hours": range(20)})
-        grid.seats[node] = replace(seat, load=lambda table=table: fedtct.Silo(table, ["a", "b"] * 10))
+        grid.setups[node] = replace(setup, load=lambda table=table: fedtct.Silo(table, ["a", "b"] * 10))
     grid.offline.add(103)
     grid.before = lambda message: grid.offline.discard(103) if len(grid.asked) > 3 else None  # after "describe"
     federation = over(grid, min_silos=3)

@@ -25,9 +25,9 @@ PRIVATE = {"method": "tct", "rounds": (3, 1), "stage2": "ridge", "d": 100, "epsi
 def grid(tmp_path):
     """Silos that spend an ε of 5 at most."""
     grid = InlineGrid(tmp_path, parts())
-    for node, seat in grid.seats.items():
+    for node, setup in grid.setups.items():
         (folder := tmp_path / str(node)).mkdir()
-        grid.seats[node] = replace(seat, budget=Budget(5.0, 1e-5, folder), secret=f"secret {node}")
+        grid.setups[node] = replace(setup, budget=Budget(5.0, 1e-5, folder), secret=f"secret {node}")
     return grid
 
 
@@ -37,7 +37,7 @@ def run(grid, tmp_path, name, resume="", **settings):
 
 
 def spent(grid):
-    return [seat.budget.spent() for seat in grid.seats.values()]
+    return [setup.budget.spent() for setup in grid.setups.values()]
 
 
 def test_a_run_spends_what_it_promised_and_another_has_what_is_left(grid, tmp_path):

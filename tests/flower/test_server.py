@@ -175,10 +175,10 @@ def test_a_silo_whose_data_no_longer_fits_is_refused_when_the_run_goes_on(tmp_pa
     with pytest.raises(Crash):
         serve(grid, config, server)
     x, y = parts()[1]
-    grid.seats[101] = replace(grid.seats[101], load=lambda: fedtct.Silo(x, y + 9))
+    grid.setups[101] = replace(grid.setups[101], load=lambda: fedtct.Silo(x, y + 9))
     with pytest.raises(fedtct.FedtctError, match=r"s1 cannot go on with this run: it has label 1\d, but"):
         serve(grid, config, server, resume=server.out)
-    grid.seats[103] = replace(grid.seats[103], load=lambda: fedtct.Silo(x[:0], y[:0]))
+    grid.setups[103] = replace(grid.setups[103], load=lambda: fedtct.Silo(x[:0], y[:0]))
     with pytest.raises(fedtct.FedtctError, match="s3: silo is empty"):
         serve(grid, config, server, resume=server.out)
     with pytest.raises(fedtct.FedtctError, match=r"1 cannot go on .* it has label"):

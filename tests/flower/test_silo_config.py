@@ -201,8 +201,8 @@ def test_the_folder_of_the_cache_may_hold_other_things(tmp_path):
     thesis.write_bytes(bytes(10**6))
     for path in (thesis, thesis.parent):
         os.utime(path, (0, 0))
-    seat = deployed_silo(Context(1, 1, {"silo": str(tmp_path / "silo.toml")}, RecordDict(), {}))
-    RunCache(seat.cache, "run", seat.cache_bytes).keep_features({"z": torch.zeros(8000)}, {})
+    setup = deployed_silo(Context(1, 1, {"silo": str(tmp_path / "silo.toml")}, RecordDict(), {}))
+    RunCache(setup.cache, "run", setup.cache_bytes).keep_features({"z": torch.zeros(8000)}, {})
     drop_old_runs(config.runs())
     assert thesis.is_file()
     assert [path.relative_to(tmp_path) for path in config.runs().iterdir()] == [Path("fedtct-runs", "a", "run")]

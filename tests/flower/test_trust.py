@@ -52,14 +52,14 @@ def test_another_version_of_fedtct_is_refused_in_words(tmp_path):
 def test_what_a_silo_states_stops_the_run_at_once_if_too_few_are_left(tmp_path):
     """It would state it again: nobody waits for it."""
     grid, warnings, notes = InlineGrid(tmp_path, parts()), [], []
-    seat = grid.seats[101]
+    setup = grid.setups[101]
 
     def gone():
         if grid.asked[-1][1] == "train":
             raise fedtct.FedtctError("the disk with the data is gone")
         return local(parts())[1]
 
-    grid.seats[101] = flower_seat(seat, gone)
+    grid.setups[101] = flower_setup(setup, gone)
     federation = FlowerFederation(
         grid, "run", Terms(4, 4, round_timeout=100.0, wait=100.0), notes.append, warn=warnings.append
     )
@@ -72,8 +72,8 @@ def test_what_a_silo_states_stops_the_run_at_once_if_too_few_are_left(tmp_path):
     assert notes[-1]["missing"] == {"s1": "the disk with the data is gone"}
 
 
-def flower_seat(seat, load):
-    return type(seat)(seat.name, load, seat.cache, seat.cache_bytes, seat.device)
+def flower_setup(setup, load):
+    return type(setup)(setup.name, load, setup.cache, setup.cache_bytes, setup.device)
 
 
 START = {"parameters": torch.zeros(3), "buffers": torch.zeros(0)}
@@ -159,6 +159,6 @@ def shorten(content, names):
 
 
 def holding_out(grid):
-    for node, seat in grid.seats.items():
-        grid.seats[node] = flower_seat(seat, lambda load=seat.load: fedtct.Silo(load().x, load().y, holdout=0.2))
+    for node, setup in grid.setups.items():
+        grid.setups[node] = flower_setup(setup, lambda load=setup.load: fedtct.Silo(load().x, load().y, holdout=0.2))
     return grid

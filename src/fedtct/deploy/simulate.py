@@ -12,7 +12,8 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedtct.classifier import Fit
-from fedtct.deploy.client_app import Seat, client_app
+from fedtct.deploy.answering import SiloSetup
+from fedtct.deploy.client_app import client_app
 from fedtct.deploy.processes import QUIET
 from fedtct.errors import FedtctError
 from fedtct.federation.flower.exchange import Terms
@@ -84,12 +85,12 @@ def fit_by_flower(folder: RunFolder, job: Job) -> Fit:
     return done[0]
 
 
-def simulated_silo(context: Context, settings: str, cache: Path) -> Seat:
+def simulated_silo(context: Context, settings: str, cache: Path) -> SiloSetup:
     """One of the silos that the configuration's data is dealt to."""
     index = int(context.node_config["partition-id"])
     job, config = _job(settings)
     silo = job.silos[index]
-    return Seat(
+    return SiloSetup(
         name=f"silo-{index}",
         load=lambda: silo,
         cache=cache / str(index),
