@@ -15,7 +15,7 @@ from fedtct.stage2 import ScaffoldRegression, Stage2
 from fedtct.stage2.convexify import convexify
 from fedtct.stage2.grid import check_cells, solve_grid
 from fedtct.tangent import TangentFeatures, check_head
-from fedtct.training import head_alone
+from fedtct.training import trains_head_alone
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class TCT:
         session = self.stage1.open(silos, test, journal, model=self.model, private=self.stage2.noise > 0)
         self.stage2.check(session)
         check_head(session.spec)
-        if self.stage1.rounds and head_alone(session.network, self.stage1.trainable):
+        if self.stage1.rounds and trains_head_alone(session.network, self.stage1.trainable):
             warnings.warn(
                 "stage 1 trains the model's head alone, which TCT replaces, so its rounds change nothing: let it train "
                 "more layers, or give it no rounds",

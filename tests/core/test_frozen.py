@@ -25,7 +25,7 @@ from fedtct import (
 )
 from fedtct.federation.local import content_bytes
 from fedtct.models import InputSpec, Network
-from fedtct.training import Frozen, apart
+from fedtct.training import Frozen, split_trained
 
 LOCAL = {"local_epochs": 2, "batch_size": 8, "lr": 0.2, "weight_decay": 0.01, "seed": 3}
 METHODS = [FedAvg, FedProx, FedDyn, FedAdam, Scaffold]
@@ -48,7 +48,7 @@ def network_of(model: nn.Module) -> Network:
 def test_the_parts_make_the_whole(trainable, seed):
     network = network_of(tiny_net(norm=True, seed=seed))
     weights = network.weights()
-    part, message = apart(network, trainable, weights)
+    part, message = split_trained(network, trainable, weights)
     frozen = Frozen.told(network, message)
     assert all(torch.equal(one, other) for one, other in zip(frozen.whole(part), weights, strict=True))
     assert all(torch.equal(one, other) for one, other in zip(frozen.part(weights), part, strict=True))
@@ -59,7 +59,7 @@ def test_the_parts_make_the_whole(trainable, seed):
 
 def test_if_all_is_trained_nothing_is_told():
     network = network_of(tiny_net(norm=True))
-    part, message = apart(network, "all", network.weights())
+    part, message = split_trained(network, "all", network.weights())
     assert message == {}
     assert Frozen.told(network, message).whole(part) is part
 
@@ -127,7 +127,7 @@ def test_a_silo_that_was_not_told_says_so():
     how = FedAvg(tiny_net(), trainable="last-layer", **LOCAL)
     federation = LocalFederation(skewed_silos(), "cpu")
     network = how.open(federation).network
-    part, message = apart(network, "last-layer", network.weights())
+    part, message = split_trained(network, "last-layer", network.weights())
     question = how.question(part._asdict() | {"frozen": message}, 0)
     with pytest.raises(FedtctError, match="silo 0 does not have the weights that are not trained"):
         federation.ask("train", question)

@@ -23,7 +23,7 @@ from fedtct.rounds import Rounds, check_state, checked_round
 from fedtct.seeds import digest
 from fedtct.session import Session, Silos, Test, check_batches
 from fedtct.tasks import Score
-from fedtct.training import Frozen, LocalPlan, apart, evaluate
+from fedtct.training import Frozen, LocalPlan, evaluate, split_trained
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ class TrainingRounds(Rounds):
 
     def weights(self) -> Weights:
         """The network's, after all rounds."""
-        trained, frozen = apart(self.session.network, self.method.trainable, self.session.network.weights())
+        trained, frozen = split_trained(self.session.network, self.method.trainable, self.session.network.weights())
         start = self.method.start(trained)
         advice = "weights._asdict() with whatever else it holds"
         check_state(self.method, "start", start, Weights._fields, advice)

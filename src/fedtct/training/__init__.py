@@ -2,7 +2,7 @@
 
 from fedtct.training.corrections import Memory, ScaffoldCorrection, correction_of
 from fedtct.training.evaluation import evaluate
-from fedtct.training.frozen import Frozen, apart, head_alone
+from fedtct.training.frozen import Frozen, split_trained, trains_head_alone
 from fedtct.training.local_update import LocalJob, LocalPlan, local_update
 
 __all__ = [
@@ -11,9 +11,9 @@ __all__ = [
     "LocalPlan",
     "Memory",
     "ScaffoldCorrection",
-    "apart",
     "correction_of",
     "evaluate",
-    "head_alone",
     "local_update",
+    "split_trained",
+    "trains_head_alone",
 ]

@@ -16,27 +16,27 @@ from fedtct.seeds import digest
 
 @dataclass(frozen=True)
 class Frozen:
-    """What stays as it is in a training, and where what is trained lies among all weights; by default, everywhere."""
+    """The weights that training leaves alone, and where the trained ones lie among all; by default all are trained."""
 
     rest: Weights | None = None
-    trained: Weights | None = None  # truth values, one for each weight
+    trained: Weights | None = None  # for each weight, whether it is trained
     message: Mapping[str, Any] = field(default_factory=dict)  # the 'freeze' that told of it
 
     @cached_property
     def tag(self) -> str:
-        """A name for what stays, by its content; only silos need it, and reading all of it takes time."""
+        """A digest of the frozen weights. Only silos need it, and computing it takes time."""
         return digest(self.message) if self.message else ""
 
     @classmethod
     def told(cls, network: Network, message: Mapping[str, Any]) -> "Frozen":
-        """What a message says that ``apart`` made; nothing stays if it is empty."""
+        """From the message that ``split_trained`` made; an empty one means that everything is trained."""
         if not message:
             return cls()
         rest = Weights(message["parameters"], message["buffers"])
         return cls(rest, trained_among(network, message["trainable"]), message)
 
     def meant_by(self, message: Mapping[str, Any], whose: str) -> "Frozen":
-        """The weights at rest that a message names by their digest, if it names any; refused if these are others."""
+        """These, if a message names them by their digest, or none if it names none; refused if it names others."""
         if not (tag := message.get("frozen")):
             return Frozen()
         if tag != self.tag:
@@ -44,24 +44,24 @@ class Frozen:
         return self
 
     def whole(self, part: Weights) -> Weights:
-        """All weights, of the trained ones and those that stay."""
+        """All weights: the trained ones, which are given, and the frozen ones."""
         if self.rest is None or self.trained is None:
             return part
         return Weights(*map(_merged, self.trained, part, self.rest))
 
     def part(self, whole: Weights) -> Weights:
-        """The trained ones of all weights."""
+        """The trained ones among all weights."""
         return whole if self.trained is None else _taken(whole, self.trained)
 
     def spread(self, term: Tensor | None) -> Tensor | None:
-        """A term for each trained parameter as one for every parameter: nothing for the others."""
+        """A term for each trained parameter, extended to all parameters by zeros."""
         if self.rest is None or self.trained is None or term is None:
             return term
         return _merged(self.trained.parameters, term, torch.zeros_like(self.rest.parameters))
 
 
-def apart(network: Network, trainable: str, weights: Weights) -> tuple[Weights, dict[str, Any]]:
-    """The weights that are trained, and a message with the others; an empty one if all are."""
+def split_trained(network: Network, trainable: str, weights: Weights) -> tuple[Weights, dict[str, Any]]:
+    """The weights that are trained, and a message with the others, which is empty if all are trained."""
     chosen = trained_among(network, trainable)
     if all(bool(values.all()) for values in chosen):
         return weights, {}
@@ -80,8 +80,8 @@ def trained_among(network: Network, trainable: str) -> Weights:
     )
 
 
-def head_alone(network: Network, trainable: str) -> bool:
-    """Whether nothing changes in a training but the last linear layer."""
+def trains_head_alone(network: Network, trainable: str) -> bool:
+    """Whether training changes nothing but the last linear layer."""
     chosen = trained_among(network, trainable)
     head = sum(p.numel() for p in network.module.get_submodule(network.head).parameters() if p.requires_grad)
     return int(chosen.parameters.sum()) == head and not bool(chosen.buffers.any())
