@@ -20,14 +20,14 @@ from fedtct.history import Finding, Journal
 from fedtct.models import Model, Network, NetworkSpec, build_own, find_head, head_size, other_heads
 from fedtct.models.network import check_layout
 from fedtct.models.pretrained import StateDict, read_state_dict, stem_of
-from fedtct.models.trial import that_takes_examples, try_model, try_tokens
+from fedtct.models.trial import network_for_examples, try_model, try_tokens
 from fedtct.remarks import joined_warnings
 from fedtct.silo import Silo
 from fedtct.tasks import Classification
 from fedtct.training import LocalPlan
 
 Labelled = Dataset[Any] | tuple[Any, Any]
-Test = Labelled | Callable[[Any], Labelled]  # or what makes it, given the InputSpec that silos agree on
+Test = Labelled | Callable[[Any], Labelled]  # or a function that makes it from the InputSpec that silos agreed on
 Silos = Sequence[Silo | Labelled] | Federation
 
 
@@ -48,7 +48,7 @@ class Session:
     journal: Journal
     test: TestData | None
     agreed: Agreement
-    private: bool = False  # silos tell nothing about models
+    private: bool = False  # with differential privacy: silos rate no models
 
     @classmethod
     def open(
@@ -67,7 +67,7 @@ class Session:
     ) -> "Session":
         """Ask the silos what they hold, check that it fits together and agree on the network.
 
-        ``private`` silos tell nothing that depends on their samples, but for how many there are.
+        If they are ``private``, they tell only how many samples they have, of which shape and kind.
         """
         if torch.is_inference_mode_enabled():
             raise FedtctError("nothing can be trained within torch.inference_mode: call fit outside of it")
@@ -81,16 +81,16 @@ class Session:
         if pooled:
             federation = _pooled(federation, num_classes)
         journal = journal or Journal()
-        told = _described(federation, num_classes, private)
+        told = _describe(federation, num_classes, private)
         agreed = _agree(federation, journal, told, num_classes, private)
         spec = _network_spec(model, agreed, num_classes, state, head, seed)
         network = _build(spec, state, federation)
         _keep(journal, agreed, network)
-        if state is not None:  # it may hold other buffers than those that the model's constructor drew
+        if state is not None:  # the file may have brought other buffers than the model's constructor drew
             spec = replace(spec, fixed=network.fixed())
         with joined_warnings(federation.names()):
             federation.use(spec)
-        if agreed.inputs.dtype != torch.int64:  # which tokens there are, only silos know: they try the model themselves
+        if agreed.inputs.dtype != torch.int64:  # only silos know which tokens there are: they try the model themselves
             try_model(network, agreed.outputs, agreed.inputs.examples(2))
         if guessed:
             warn_of_idle_outputs(agreed.outputs, told.messages)
@@ -98,13 +98,13 @@ class Session:
         return cls(federation, spec, network, journal, tested_on, agreed, private)
 
     def need_holdout(self, purpose: str) -> None:
-        """Refuse a choice that there are no held-out samples for."""
+        """Refuse a choice that is made on held-out samples if some silo holds none out."""
         if not self.agreed.everybody_holds_out:
             raise FedtctError(f"{purpose} needs held-out samples to judge by, and {_none_held_out(self.agreed)}")
 
 
 def test_data(test: Test | None, spec: NetworkSpec, network: Network) -> TestData | None:
-    """Test data, refused if it does not look like the silos'."""
+    """The test data as the network takes it; refused if it does not look like the silos'."""
     whose = "the test data"
     if test is None:
         return None
@@ -121,7 +121,7 @@ def test_data(test: Test | None, spec: NetworkSpec, network: Network) -> TestDat
 
 
 def _pooled(federation: Federation, num_classes: int | None) -> LocalFederation:
-    """All data in one place; checked before, as it could not be said then who differs."""
+    """All silos' data as one silo. It is checked first that they fit together: afterwards nobody knows who differs."""
     if not isinstance(federation, LocalFederation):
         raise FedtctError("Centralized needs all data in one process: give it silos, not a federation")
     agree(federation.ask("describe", {}).messages, num_classes, names=federation.names())
@@ -139,7 +139,7 @@ def _outputs(model: nn.Module, head: str | None, num_classes: int | None) -> int
     return outputs
 
 
-def _described(federation: Federation, num_classes: int | None, private: bool) -> Replies:
+def _describe(federation: Federation, num_classes: int | None, private: bool) -> Replies:
     if private and num_classes is None:
         raise FedtctError("with differential privacy silos do not tell their labels: give num_classes")
     with joined_warnings(federation.names()):
@@ -147,10 +147,11 @@ def _described(federation: Federation, num_classes: int | None, private: bool) -
 
 
 def _none_held_out(agreed: Agreement) -> str:
-    """Who holds nothing out, and what to do: of few samples, a usual share may be less than half a sample."""
+    """Who holds nothing out, and which share would do: the usual tenth of very few samples is rounded to none."""
     silos = {name: samples for name, samples in agreed.silos.items() if not agreed.held[name]}
     who = listing(f"{name} (of {samples})" for name, samples in silos.items())
     several = [samples for samples in silos.values() if samples > 1]
+<<<<<<< HEAD
     advice = []
     if several:
         share = max(0.1, math.ceil(100 / min(several)) / 100)  # one sample of the fewest, at least
@@ -158,18 +159,57 @@ def _none_held_out(agreed: Agreement) -> str:
     if len(several) < len(silos):
         advice.append("leave out those with a single sample")
     return f"some silos hold none of their samples out: {who}. {', and '.join(advice).capitalize()}"
+=======
+    share = max(0.1, math.ceil(100 / min(several, default=10)) / 100)  # at least one sample of the smallest silo
+    single = ", and leave out those with a single sample" if len(several) < len(silos) else ""
+    return f"some silos hold none of their samples out: {who}. Give every silo holdout={share:g}, say{single}"
+>>>>>>> 3edbeb4 (Opening a fit makes a new agreement or keeps the run's own, and then leaves out silos that no longer fit: a function each)
 
 
 def _agree(
     federation: Federation, journal: Journal, told: Replies, num_classes: int | None, private: bool
 ) -> Agreement:
-    """A run that goes on keeps what was agreed on when it began: a silo that is missing now must not change it."""
-    if (before := journal.agreement()) is not None:
-        agreed = _as_before(federation, before, told, num_classes)
-        federation.expect(agreed.silos)
-    else:
-        agreed = _agree_now(told, num_classes, private)
+    """What silos agree on; a run that goes on keeps what it began with, even if a silo is missing or changed by now."""
+    before = journal.agreement()
+    if before is None:
+        return _new_agreement(told, num_classes, private)
+    agreed = _kept_agreement(before, num_classes)
+    _leave_out_misfits(federation, agreed, told)
+    federation.expect(agreed.silos)
     return agreed
+
+
+def _new_agreement(told: Replies, num_classes: int | None, private: bool) -> Agreement:
+    names = told.cost.silos or ["Centralized"]  # pooled data belongs to no silo
+    silos, held = (dict(zip(names, told.values(number), strict=True)) for number in ("n", "held"))
+    return agree(told.messages, num_classes, private, names=told.cost.silos)._replace(silos=silos, held=held)
+
+
+def _kept_agreement(record: Finding, num_classes: int | None) -> Agreement:
+    """What was agreed on when the run began; refused if another number of classes is asked for now."""
+    try:
+        agreed = Agreement.from_record(record)
+    except (KeyError, TypeError, AttributeError) as error:
+        reason = "what silos agreed on when the run was begun is of another version of fedtct: begin a new one"
+        raise FedtctError(reason, error) from error
+    numbered = isinstance(agreed.task, Classification) and not agreed.task.names
+    if numbered and num_classes not in (None, agreed.outputs):
+        raise FedtctError(f"the run was begun with {agreed.outputs} classes, not {num_classes}: begin a new one")
+    return agreed
+
+
+def _leave_out_misfits(federation: Federation, agreed: Agreement, told: Replies) -> None:
+    """Leave out silos whose data no longer fits what the run began with; warn of others whose data has changed."""
+    silos = dict(zip(told.cost.silos, told.messages, strict=False))
+    found = {name: misfit(silo, agreed.inputs, agreed.task, agreed.outputs) for name, silo in silos.items()}
+    if reasons := {name: reason for name, reason in found.items() if reason}:
+        federation.leave_out(reasons)
+    for name, silo in silos.items():
+        if name not in reasons and (before := agreed.silos.get(name, silo["n"])) != silo["n"]:
+            warnings.warn(
+                f"{name} trains on {silo['n']} samples, {before} when the run was begun: it goes on with other data",
+                stacklevel=2,
+            )
 
 
 def _network_spec(
@@ -196,47 +236,18 @@ def _build(spec: NetworkSpec, state: StateDict | None, federation: Federation) -
 
 
 def _keep(journal: Journal, agreed: Agreement, network: Network) -> None:
-    """A run keeps what it begins with; one that goes on must have the network that it began with."""
+    """Record what a new run begins with; a run that goes on must have the network that it began with."""
     if (before := journal.agreement()) is None:
         journal.keep_agreement(agreed.record() | {"layout": network.layout()})
     else:
         check_layout(before.get("layout", []), network.layout())
 
 
-def _agree_now(told: Replies, num_classes: int | None, private: bool) -> Agreement:
-    names = told.cost.silos or ["Centralized"]  # data in one place is of no silo
-    silos, held = (dict(zip(names, told.values(number), strict=True)) for number in ("n", "held"))
-    return agree(told.messages, num_classes, private, names=told.cost.silos)._replace(silos=silos, held=held)
-
-
-def _as_before(federation: Federation, record: Finding, told: Replies, num_classes: int | None) -> Agreement:
-    """What was agreed on when the run began; silos that do not fit it any more are left out."""
-    try:
-        agreed = Agreement.from_record(record)
-    except (KeyError, TypeError, AttributeError) as error:
-        reason = "what silos agreed on when the run was begun is of another version of fedtct: begin a new one"
-        raise FedtctError(reason, error) from error
-    numbered = isinstance(agreed.task, Classification) and not agreed.task.names
-    if numbered and num_classes not in (None, agreed.outputs):
-        raise FedtctError(f"the run was begun with {agreed.outputs} classes, not {num_classes}: begin a new one")
-    silos = dict(zip(told.cost.silos, told.messages, strict=False))
-    found = {name: misfit(silo, agreed.inputs, agreed.task, agreed.outputs) for name, silo in silos.items()}
-    if reasons := {name: reason for name, reason in found.items() if reason}:
-        federation.leave_out(reasons)
-    for name, silo in silos.items():
-        if name not in reasons and (before := agreed.silos.get(name, silo["n"])) != silo["n"]:
-            warnings.warn(
-                f"{name} trains on {silo['n']} samples, {before} when the run was begun: it goes on with other data",
-                stacklevel=2,
-            )
-    return agreed
-
-
 @torch.no_grad()
 def check_batches(session: Session, plan: LocalPlan) -> None:
     """Refuse silos that would train on a single sample at a time, if the model's BatchNorm cannot."""
     alone = [name for name, samples in session.agreed.silos.items() if min(samples, plan.batch_size) == 1]
-    network = that_takes_examples(session.spec, session.network) if alone else None
+    network = network_for_examples(session.spec, session.network) if alone else None
     if network is None:
         return
     try:

@@ -60,13 +60,13 @@ def try_training(spec: NetworkSpec, network: Network, trainable: str) -> None:
                 f"there is nothing to train: trainable is '{trainable}', and all of that is frozen. Unfreeze some of "
                 "the model with requires_grad_(True), or train for no rounds"
             )
-    if (tried := that_takes_examples(spec, network)) is not None:
+    if (tried := network_for_examples(spec, network)) is not None:
         with tried.tried_in_training(trainable):
             _try_step(tried, spec.inputs.examples(2), (2, spec.num_classes))
 
 
-def that_takes_examples(spec: NetworkSpec, network: Network) -> Network | None:
-    """The network to try made-up samples on; none if those are tokens that it does not know."""
+def network_for_examples(spec: NetworkSpec, network: Network) -> Network | None:
+    """A network that made-up samples can be tried on; none if they are tokens that the model does not know."""
     if spec.inputs.dtype != torch.int64:
         return network
     tried = _on_processor(spec, network)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from fedtct.errors import FedtctError
 from fedtct.models import Network, NetworkSpec, other_heads
-from fedtct.models.trial import that_takes_examples
+from fedtct.models.trial import network_for_examples
 from fedtct.seeds import generator, seeded
 
 
@@ -46,7 +46,7 @@ def check_head(spec: NetworkSpec) -> None:
         return
     if isinstance(spec.model, nn.DataParallel):
         raise FedtctError("an nn.DataParallel has no tangent features: give the model that is in it, model.module")
-    tried = that_takes_examples(spec, spec.build())
+    tried = network_for_examples(spec, spec.build())
     if tried is None:
         return
     network = with_fresh_head(tried, seed=0)
