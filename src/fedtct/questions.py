@@ -1,6 +1,6 @@
-"""What silos can be asked, and what is known of a question before they are: what a reply holds, rests on and reveals.
+"""The questions that silos can be asked, and for each what a reply holds, what it needs and what it reveals.
 
-A silo answers each by its method of that name.
+A silo answers each by the method of ``SeatedSilo`` with that name.
 """
 
 from collections.abc import Callable
@@ -16,30 +16,30 @@ ShapesOf = Callable[[Message, int, int], Shapes]  # from a question, the network
 SCORES = Score._fields[:3]
 HELD = "held_"  # before the names of scores on held-out samples
 RATING = (*SCORES, *(HELD + name for name in SCORES))
-ANY_RATING = (*Score._fields, *(HELD + name for name in Score._fields))  # of numbers there are more
-RIGHT = "how many samples the model gets right here, and its loss; of numbers, their sum and their sum of squares too"
+ANY_RATING = (*Score._fields, *(HELD + name for name in Score._fields))  # a regression's ratings have more fields
+RATED = "how many samples the model gets right here, and its loss; of numbers, their sum and their sum of squares too"
 
 
 @dataclass(frozen=True)
 class Question:
-    """What holds whatever a silo's data is."""
+    """What is known about a question before it is asked, whatever data a silo has."""
 
-    reply: tuple[str, ...] = ()  # what algorithms read of one
-    numbers: tuple[str, ...] = ()  # what is a plain number, if it is in a reply
-    arrays: ShapesOf | None = None  # what is an array, if it is in a reply
-    of_held_out: bool = False  # a reply's n is of samples that are held out, not of those that are trained on
+    reply: tuple[str, ...] = ()  # the entries that every reply must have
+    numbers: tuple[str, ...] = ()  # entries that are plain numbers, if a reply has them
+    arrays: ShapesOf | None = None  # entries that are arrays, if a reply has them, and their shapes
+    of_held_out: bool = False  # whether a reply's n counts held-out samples, not those that are trained on
     reveals: str = ""  # what a reply tells of a silo's data
-    noised: str = ""  # the same, with differential privacy
-    rates: bool = False  # a reply rates a model; in rounds, if it is asked to
-    finite: bool = False  # arrays are summed up once; training and steps may diverge, which is seen after the round
-    memory: str = ""  # of a question of every round: the part of a silo's memory that it goes on from, and changes
-    rests_on: tuple[str, ...] = ()  # what a silo must have been told before, where it was asked at all
-    builds_features: bool = False  # in a silo, for questions that rest on it
-    begins_stage2: bool = False  # which needs much memory for features
+    noised: str = ""  # what it tells with differential privacy
+    rates: bool = False  # whether a reply rates a model; in a round it does so only if asked to "evaluate"
+    finite: bool = False  # whether arrays must be finite: not those of training and steps, which may diverge
+    memory: str = ""  # for a question of rounds: the stage whose memory the silo goes on from, and changes
+    rests_on: tuple[str, ...] = ()  # earlier questions, as far as they were asked, that the silo must have heard
+    builds_features: bool = False  # whether the silo then has features, for questions that rest on this one
+    begins_stage2: bool = False  # whether it needs the memory that stage 1 took, for features
 
 
 def _shaped_as(**asked: str) -> ShapesOf:
-    """Arrays of the shapes that arrays of the question have."""
+    """Each array has the shape of the named array of the question."""
     return lambda message, outputs, features: {name: tuple(message[like].shape) for name, like in asked.items()}
 
 
@@ -69,7 +69,7 @@ QUESTIONS = {
         memory="stage1",
         rests_on=("freeze",),
     ),
-    "evaluate": Question(reply=("n", *RATING), numbers=ANY_RATING, reveals=RIGHT, rates=True),
+    "evaluate": Question(reply=("n", *RATING), numbers=ANY_RATING, reveals=RATED, rates=True),
     "moments": Question(
         reply=("n", "mean", "m2"),
         arrays=_moments,
@@ -95,7 +95,7 @@ QUESTIONS = {
         rests_on=("moments", "normalise"),
     ),
     "rate": Question(
-        reply=("n", *RATING), numbers=ANY_RATING, reveals=RIGHT, rates=True, rests_on=("moments", "normalise")
+        reply=("n", *RATING), numbers=ANY_RATING, reveals=RATED, rates=True, rests_on=("moments", "normalise")
     ),
     "sums": Question(
         reply=("n", "s", "t", "yy"),
@@ -106,7 +106,7 @@ QUESTIONS = {
         finite=True,
         begins_stage2=True,
     ),
-    "assess": Question(reply=("n", *RATING), arrays=_a_rating_a_model, reveals=RIGHT, rates=True),
+    "assess": Question(reply=("n", *RATING), arrays=_a_rating_a_model, reveals=RATED, rates=True),
     "calibrate": Question(
         reply=("n", "losses"),
         arrays=_shaped_as(losses="temperatures"),
@@ -118,5 +118,5 @@ QUESTIONS = {
 
 
 def about(question: str) -> Question:
-    """What is known of a question: nothing, if silos know no such question and refuse it."""
+    """What is known about a question: nothing about one that silos do not know, and refuse."""
     return QUESTIONS.get(question, Question())

@@ -15,24 +15,24 @@ from fedtct.tasks import Score
 
 
 class Paced(Protocol):
-    """A method's settings that the loop goes by."""
+    """The settings of a method that the loop over rounds needs."""
 
     @property
     def rounds(self) -> int:
-        """How many there are."""
+        """How many rounds there are."""
 
     @property
     def evaluate_every(self) -> int:
-        """After how many of them silos rate."""
+        """Silos rate the model every so many rounds."""
 
     @property
     def patience(self) -> int | None:
-        """How many of them may pass without a better score."""
+        """How many rounds may pass without a better score; none: any number."""
 
 
 @dataclass
 class Rounds(ABC):
-    """A method's rounds in a session."""
+    """All rounds of a method in a session."""
 
     method: Paced
     session: Session
@@ -40,11 +40,11 @@ class Rounds(ABC):
 
     @abstractmethod
     def round(self, state: State, number: int) -> tuple[State, Replies]:
-        """Where a round leads, and what silos replied, with their ratings of where it began."""
+        """The state that a round leads to, and silos' replies, with their ratings of the state that it began from."""
 
     @abstractmethod
     def evaluate(self, state: State) -> Replies | None:
-        """What silos say about a state, without a round."""
+        """Silos' ratings of a state, asked for without a round."""
 
     @abstractmethod
     def test(self, state: State) -> Score | None:
@@ -55,7 +55,7 @@ class Rounds(ABC):
 
         Silos rate a model when they receive it, so row r is complete once round r + 1 has been asked for: it describes
         the model after r rounds, with the cost of the r-th. Rating costs no message of its own, except after the last
-        round. If rounds stop early, the last row has the cost of two: the one after it rated the model, no more.
+        round. If rounds stop early, the last row has the cost of two rounds: its own, and the one that rated its model.
         """
         journal = self.session.journal
         at = journal.restore(self.name) or Checkpoint(0, state)
@@ -69,7 +69,7 @@ class Rounds(ABC):
         return at.state
 
     def _next_round(self, at: Checkpoint) -> Checkpoint:
-        """Where a round leads from a state that it rates; if the stage stops, to the best state so far."""
+        """Run a round, which also rates the state it begins from; if the stage stops then, return to the best state."""
         state, replies = self.round(at.state, at.round)
         rated = at.round % self.method.evaluate_every == 0
         row = self._row(at, replies, self.test(at.state) if rated else None)
@@ -79,14 +79,14 @@ class Rounds(ABC):
         if row.diverged:
             warnings.warn(f"{self.name} diverged after {at.round} rounds: stopped there. Lower lr.", stacklevel=3)
         if row.diverged or (rated and stopping.due):
-            # Where this round led is thrown away, but what it sent was sent.
+            # The state that this round led to is thrown away, but its bytes were sent.
             self.session.journal.record(replace(row, **vars(at.cost + replies.cost)))
             return _finished(at, stopping)
         self.session.journal.record(row)
         return Checkpoint(at.round + 1, state, replies.cost, self.session.federation.snapshot(), stopping.best)
 
     def _last_rating(self, at: Checkpoint) -> Checkpoint:
-        """No round is left that would rate the last state: silos are asked for that alone."""
+        """Ask silos to rate the last state, which no later round does."""
         row = self._row(at, self.evaluate(at.state), self.test(at.state))
         self.session.journal.record(row)
         if row.diverged:
@@ -100,7 +100,7 @@ class Rounds(ABC):
 
 
 def checked_round(method: object, found: object, names: Iterable[str]) -> tuple[State, Replies]:
-    """What a round of a method gave, whoever wrote it: the new state, with what must be in it, and the replies."""
+    """The new state and the replies that a method's round returned; refused if it lacks what it must hold."""
     if not isinstance(found, tuple) or len(found) != 2:
         who = type(method).__name__
         raise FedtctError(f"{who}.round returns no pair: it needs the new state and the replies")
@@ -110,7 +110,7 @@ def checked_round(method: object, found: object, names: Iterable[str]) -> tuple[
 
 
 def check_state(method: object, made_by: str, state: State, names: Iterable[str], advice: str) -> None:
-    """Weights that are left out do not stay as they were: nobody wants running statistics of no data by mistake."""
+    """Refuse a state that lacks some of its weights: that they stay as they were would be a silent mistake."""
     for name in names:
         if name not in state:
             where = f"{type(method).__name__}.{made_by}"

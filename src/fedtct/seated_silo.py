@@ -38,15 +38,16 @@ FEATURE_BATCH = 500
 
 
 class SeatedSilo:
-    """A silo at a place of a federation, on a device; what it remembers and builds there is apart from the silo.
+    """A silo at its place in a federation: its data on a device, and what it remembers and builds for this federation.
 
-    Noise is drawn with ``secret`` besides the question; where it is to protect, nobody else knows it. ``add_noise`` is
-    for what training sends. ``spend``, of a silo with a budget of its own, is told of a release before it leaves: what
-    its noise is drawn from, and how much. Such a silo takes labels beyond the network's classes as the last: a refusal
-    would reveal them.
+    - ``secret``: what noise is drawn from besides the question; for real privacy, nobody else may know it
+    - ``add_noise``: how the weights that training sends are noised
+    - ``spend``: for a silo with a privacy budget of its own, told of each noisy reply before it leaves: the key that
+      its noise is drawn from, and how much noise. Such a silo counts labels beyond the network's classes as the last
+      class, because refusing them would reveal that they exist
     """
 
-    # The network in use, and the data as it takes it: there are none before ``use``.
+    # The network in use, and the data in the form that it takes: set by ``use``.
     spec: NetworkSpec
     network: Network
     x: Tensor
@@ -76,7 +77,7 @@ class SeatedSilo:
         return len(self.given)
 
     def use(self, spec: NetworkSpec, network: Network) -> None:
-        """Work with this network from now on, on data as it takes it; silos in one process may share it."""
+        """Work with this network from now on; silos in one process may share it."""
         self.spec, self.network, given = spec, network, self.given
         self.x, self.y = self._encoded(given.x, given.y)
         self.held_x, self.held_y = self._encoded(given.held_x, given.held_y)
@@ -89,8 +90,8 @@ class SeatedSilo:
         return x.to(self.device), y.to(self.device)
 
     def _known(self, labels: Answers) -> Tensor:
-        """Labels of which those beyond the network's classes are the last: refusing them would tell that there are."""
-        assert isinstance(labels, Tensor)  # who has a budget has refused networks for anything else
+        """Labels, with those beyond the network's classes as the last one: a refusal would reveal that they exist."""
+        assert isinstance(labels, Tensor)  # a silo with a budget has refused networks for names and numbers
         classes = self.spec.num_classes
         known = labels.clamp(max=classes - 1)
         if far := int((labels != known).sum()):
@@ -106,10 +107,10 @@ class SeatedSilo:
         method: Callable[[Message], Message] = getattr(self, question)
         return method(message)
 
-    # Where every question finds a process of its own, features are handed on; memory is a plain dict already.
+    # Where a new process answers every question, features are handed on from one to the next, as ``memory`` is.
 
     def features(self) -> dict[str, Tensor]:
-        """The features as they are now, raw or normalised and decomposed."""
+        """The features as they are now: raw, or normalised and decomposed."""
         return self._built_features().tensors()
 
     def take_features(self, tensors: dict[str, Tensor]) -> None:
@@ -135,19 +136,26 @@ class SeatedSilo:
         return rating | self.end_training(message, job, local_update(self.network, job))
 
     def begin_training(self, message: Message) -> tuple[Message, LocalJob]:
-        """Rate the server's weights if asked to, and lay out the work; an engine may do several silos' at once."""
-        m, frozen = message, self._frozen.meant_by(message, self.name)
-        rating = self.evaluate(m) if m["evaluate"] else {}
-        plan = LocalPlan.among(m)
-        correction, memory = correction_of(m), self.memory.setdefault("stage1", {})
-        start = _start(m)
+        """Rate the server's weights if asked to, and describe the work as a job: several silos' may be done at once."""
+        plan, frozen = LocalPlan.among(message), self._frozen.meant_by(message, self.name)
+        rating = self.evaluate(message) if message["evaluate"] else {}
+        correction, memory = correction_of(message), self.memory.setdefault("stage1", {})
+        start = _start(message)
         term = correction.before(memory, start.parameters) if correction else None
-        seed = derive(m["seed"], "train", m["round"], self.index)
-        whole, spread = frozen.whole(start), frozen.spread(term)
-        return rating, LocalJob(self.index, self.x, self.y, whole, plan, seed, spread, self.spec.num_classes)
+        job = LocalJob(
+            self.index,
+            self.x,
+            self.y,
+            start=frozen.whole(start),
+            plan=plan,
+            seed=derive(message["seed"], "train", message["round"], self.index),
+            correction=frozen.spread(term),
+            outputs=self.spec.num_classes,
+        )
+        return rating, job
 
     def end_training(self, message: Message, job: LocalJob, local: Weights) -> Message:
-        """Remember what the algorithm needs remembered, and reply."""
+        """Update the memory that the algorithm's correction needs, add noise if asked to, and reply."""
         steps, start = job.plan.steps(len(self)), _start(message)
         local = self._frozen.meant_by(message, self.name).part(local)
         if correction := correction_of(message):
@@ -172,27 +180,28 @@ class SeatedSilo:
 
     @full_precision()
     def normalise(self, message: Message) -> Message:
-        """Normalise the features and prepare the regression for steps; tells how large one may be."""
+        """Normalise the features and prepare the regression; its largest eigenvalue tells how long a step may be."""
         features, many_steps = self._built_features(), message["many_steps"]
         features.normalise(Normaliser.among(message), self._targets(), many_steps=many_steps)
         return {"n": len(self), "largest_eigenvalue": self.regression().largest_eigenvalue}
 
     @full_precision()
     def regress(self, message: Message) -> Message:
-        """Local steps of linear regression from the server's W, or from where it says."""
-        m, regression, memory = message, self.regression(), self.memory.setdefault("stage2", {})
-        self._check_step_size(regression.largest_eigenvalue, m["lr"], m["steps"])
-        scaffold = ScaffoldCorrection(m["lr"], m["server_steps"]) if m["correction"] == "scaffold" else None
-        elsewhere = "start" in m
-        start, local = take_steps(regression, m["start" if elsewhere else "w"], m["lr"], m["steps"], scaffold, memory)
+        """Local steps of linear regression from the server's W, or from ``start`` if the question has that besides."""
+        w, lr, steps = message["w"], message["lr"], message["steps"]
+        regression, memory = self.regression(), self.memory.setdefault("stage2", {})
+        self._check_step_size(regression.largest_eigenvalue, lr, steps)
+        scaffold = ScaffoldCorrection(lr, message["server_steps"]) if message["correction"] == "scaffold" else None
+        elsewhere = "start" in message  # then W is only rated
+        point, local = take_steps(regression, message["start" if elsewhere else "w"], lr, steps, scaffold, memory)
         reply = {"n": len(self), "w": local}
-        if not m["evaluate"]:
+        if not message["evaluate"]:
             return reply
-        scores = times(regression.z, m["w"]) if elsewhere else regression.scores(start)
-        return self._rating(m["w"], scores) | reply
+        scores = times(regression.z, w) if elsewhere else regression.scores(point)
+        return self._rating(w, scores) | reply
 
     def _check_step_size(self, largest_eigenvalue: float, lr: float, steps: int) -> None:
-        """The server chose a step that is safe for the silos it knew; one that comes later may be another case."""
+        """Refuse steps that diverge here: the server chose ones that are safe for the silos it knew at that time."""
         if steps > 1 and lr * largest_eigenvalue >= 2:
             raise FedtctError(
                 f"{self.name}: steps of {lr:.3g} diverge here, from {2 / largest_eigenvalue:.3g} on: "
@@ -220,7 +229,7 @@ class SeatedSilo:
 
         train = score(self.x, self.y) if message["train"] else [Score()] * len(w)
         replies = [_score_reply(t, h) for t, h in zip(train, score(self.held_x, self.held_y), strict=True)]
-        # As exact as numbers of their own would be: of sums R² is a small difference.
+        # In float64, as plain numbers would be: R² is a small difference of these sums.
         return {key: torch.from_numpy(np.array([r[key] for r in replies])) for key in replies[0]} | {"n": len(self)}
 
     def sums(self, message: Message) -> Message:
@@ -235,11 +244,11 @@ class SeatedSilo:
         return {"n": len(self), "s": sums.pack(), "t": sums.t, "yy": sums.yy}
 
     def _release(self, question: str, message: Message, reply: Message) -> bytes:
-        """Charge the privacy budget for a reply that is about to leave, and give what its noise is drawn from."""
+        """The key that a reply's noise is drawn from, after the privacy budget was charged for the reply."""
         if not is_noised(message):
             raise FedtctError("noise and clip must be plain numbers, neither huge nor tiny")
         key = draw_key(self.secret, question, self.index, message, {"x": self.x, "y": self.y}, reply)
-        if self.spend:  # else the server keeps the only account, as in a simulation
+        if self.spend:  # else only the server keeps an account, as in a simulation
             self.spend(key, message["noise"])
         return key
 
@@ -259,7 +268,7 @@ class SeatedSilo:
         return {"n": judged, "losses": losses}
 
     def regression(self) -> LocalRegression:
-        """The linear problem as it was prepared. No question asks for it: it is for looking on in simulations."""
+        """The linear problem as it was prepared. It is no question: simulations use it to look on."""
         regression = self._built_features().regression
         if regression is None:
             raise FedtctError(f"{self.name} has raw features: it must be asked to 'normalise' them first")
@@ -271,12 +280,12 @@ class SeatedSilo:
         return self._features
 
     def _rating(self, w: Tensor, scores: Tensor) -> Message:
-        """How good W is here, whose scores of the training samples are known."""
+        """How good W is on the samples here; its scores of those that are trained on are given."""
         held, rate = self._built_features().held, self.spec.task.squared_score
         return _score_reply(rate(scores, self.y), rate(times(held, w), self.held_y) if len(held) else Score())
 
     def _targets(self, y: Tensor | None = None) -> Tensor:
-        """What a regression is to give for these answers, or for all."""
+        """What stage 2 regresses on: for these answers, or for all that are trained on."""
         return self.spec.task.targets(self.y if y is None else y, self.spec.num_classes)
 
     def _network_at(self, message: Message) -> Network:
@@ -302,13 +311,13 @@ def take_steps(
     scaffold: ScaffoldCorrection | None,
     memory: Memory,
 ) -> tuple[Tensor, Tensor]:
-    """A silo's part of a round of stage 2: the point that W is, and W after the steps.
+    """A silo's part of a round of stage 2: the regression's point at W, and W after the steps.
 
-    Where many (lr, steps) go side by side, they are rows: each column of W has its own.
+    ``lr`` and ``steps`` may be rows of numbers, one for each column of W: then many solutions go side by side.
     """
     start = regression.point(w)
     for name, point in memory.items():
-        if len(point) != len(start):  # W's part alone, or a point of another form: there was more memory then, or less
+        if len(point) != len(start):  # remembered without Z·W, or by a process that had other memory to work in
             memory[name] = regression.point(point[: regression.p])
     term = scaffold.before(memory, start) if scaffold else None
     local, gradient = regression.advance(start, term, lr, steps)
@@ -318,10 +327,11 @@ def take_steps(
 
 
 def _start(message: Message) -> Weights:
-    """Where training begins: at the weights that are rated, unless the question says where."""
+    """Where training begins: at ``start`` if the question has that, else at the weights that are rated."""
     return Weights(message["start" if "start" in message else "parameters"], message["buffers"])
 
 
 def _score_reply(train: Score, held: Score) -> Message:
+    """Scores as entries of a reply; of classes without shift and spread, which only numbers have."""
     numbers = {f"{which}{key}": v for which, s in (("", train), ("held_", held)) for key, v in s._asdict().items()}
     return {key: v for key, v in numbers.items() if v or not key.endswith(("shift", "spread"))}

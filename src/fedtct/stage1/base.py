@@ -36,17 +36,17 @@ class Stage1(ABC):
       cross-entropy, or on squared error if silos hold real numbers
     - ``augment``: "none", or "crop-flip" for images
     - ``pretext``: for TCT, what the network learns instead of the labels: "rotations", which way images were turned; it
-      hardly matters then how labels are dealt. Of models with fewer than four outputs the last is for all other turns
+      hardly matters then how labels are dealt. With fewer than four outputs the last one stands for all other turns
     - ``trainable``: "all", "last-layer" for the head alone, "last:3" for the last three of the model's own parts; the
       rest, and parameters without requires_grad, are sent to silos once and not in rounds
     - ``init_weights``: a file with a state dict to start from
     - ``head``: the name of the last linear layer, if it is not the last one that the module defines
     - ``num_classes``: if it is not given, one more than the largest label
-    - ``seed``: of the weights, unless an nn.Module brings its own, and of every draw; what a silo holds out is its own,
-      the same for every seed
+    - ``seed``: of the weights, unless an nn.Module brings its own, and of every draw; not of what a silo holds out,
+      which is the same for every seed
     - ``evaluate_every``: rate the model every so many rounds
     - ``patience``: stop after so many rounds without a better score on held-out samples, and keep the best round's
-      model, which is not that of the history's last row then
+      model, which then is not that of the history's last row
     - ``noise``: for differential privacy, the noise on updates that are clipped to the norm ``clip``, in units of what
       one sample can change; ``noise_multiplier`` says how much an ε takes
     """
@@ -67,11 +67,11 @@ class Stage1(ABC):
     seed: int = 0
     evaluate_every: int = 1
     patience: int | None = None
-    clip: float = 1.0  # with noise: the norm that a silo's update is clipped to
-    noise: float = 0.0  # that a silo adds to its update, in sensitivities: see fedtct.privacy
+    clip: float = 1.0
+    noise: float = 0.0
 
-    takes_noise: ClassVar[bool] = False  # on silos' updates: only where silos remember nothing of them
-    pooled: ClassVar[bool] = False  # all data in one place: no federated algorithm, but a bound for them
+    takes_noise: ClassVar[bool] = False  # whether silos' updates may be noised: not where silos remember their own
+    pooled: ClassVar[bool] = False  # whether it trains on all data in one place: not federated, but a bound for what is
 
     def __post_init__(self) -> None:
         make_plain(self)
@@ -106,15 +106,15 @@ class Stage1(ABC):
 
     @property
     def learns_labels(self) -> bool:
-        """Whether the network is trained to answer, and can be rated; else it learns features alone, for TCT."""
+        """Whether the network learns the silos' answers, and can be rated by them; else only features, for TCT."""
         return self.pretext == "none"
 
     @abstractmethod
     def round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:
-        """Ask, combine, and return the new state: ``parameters``, ``buffers`` and what else the method keeps."""
+        """Ask silos and combine their replies: the new state, with ``parameters`` and ``buffers``, and the replies."""
 
     def start(self, weights: Weights) -> State:
-        """The server's state before the first round; ``weights`` are those that are trained."""
+        """The server's state before the first round; ``weights`` are the trained ones alone."""
         return weights._asdict()
 
     def question(
@@ -177,7 +177,7 @@ class Stage1(ABC):
         model: Model | None = None,
         private: bool = False,
     ) -> Session:
-        """Begin a fit; ``model`` may stand in for this algorithm's own, and ``private`` says that noise comes later."""
+        """Begin a fit. ``model`` may stand in for the method's own; ``private`` says that a later stage adds noise."""
         session = Session.open(
             silos,
             self.model if model is None else model,
@@ -198,7 +198,7 @@ class Stage1(ABC):
         return session
 
     def _check_training(self, session: Session) -> None:
-        """Refuse what would only show once silos train."""
+        """Refuse at once what would otherwise fail only when silos train."""
         if self.patience is not None and session.federation.per_round is not None:
             raise FedtctError(OTHER_RATERS)
         if self.noise and len(session.network.buffers):
@@ -217,15 +217,15 @@ class Stage1(ABC):
 
 @dataclass
 class TrainingRounds(Rounds):
-    """Stage 1; where a part of the network alone is trained, the rest is the state's ``frozen``."""
+    """The rounds of stage 1. If only a part of the network is trained, the rest is the state's ``frozen``."""
 
     method: Stage1
-    told: bool = False  # silos what is frozen
+    told: bool = False  # whether silos were told what is frozen
 
     name = "stage1"
 
     def weights(self) -> Weights:
-        """The network's, after all rounds."""
+        """The network's weights after all rounds."""
         trained, frozen = split_trained(self.session.network, self.method.trainable, self.session.network.weights())
         start = self.method.start(trained)
         advice = "weights._asdict() with whatever else it holds"
@@ -233,7 +233,7 @@ class TrainingRounds(Rounds):
         return self._whole(self.run(start | ({"frozen": frozen} if frozen else {})))
 
     def round(self, state: State, number: int) -> tuple[State, Replies]:
-        """The method's own, after silos were told what is frozen."""
+        """The method's own round, after silos were told what is frozen."""
         telling = self._tell(state)
         found = self.method.round(self.session.federation, state, number)
         after, replies = checked_round(self.method, found, Weights._fields)
@@ -241,18 +241,18 @@ class TrainingRounds(Rounds):
             _warn_of_diverged(replies)
         if "frozen" not in state:
             return after, replies
-        if number == 0:  # later, silos are told again because a run goes on: one that never stopped does not pay it
+        if number == 0:  # a run that goes on tells silos again: that is not counted, as if it had never stopped
             replies = replace(replies, cost=telling + replies.cost)
         return after | {"frozen": state["frozen"]}, replies
 
     def evaluate(self, state: State) -> Replies | None:
-        """Private silos tell nothing about models; of features alone there is nothing to tell."""
+        """Nothing if silos are private, or if the network learns features alone, which nobody can rate."""
         if self.session.private or not self.method.learns_labels:
             return None
         return self.session.federation.ask("evaluate", self._whole(state)._asdict())
 
     def test(self, state: State) -> Score | None:
-        """By the server's copy of the network."""
+        """Computed with the server's copy of the network."""
         session, network = self.session, self.session.network
         if session.test is None or not self.method.learns_labels:
             return None
@@ -261,7 +261,7 @@ class TrainingRounds(Rounds):
         return evaluate(network, *session.test, session.spec.task.score)
 
     def _tell(self, state: State) -> Cost:
-        """Rounds bring what is trained alone."""
+        """Tell silos the frozen weights, once: rounds bring the trained ones alone. Returns what it cost."""
         if "frozen" not in state or self.told:
             return Cost()
         self.told = True
@@ -273,7 +273,7 @@ class TrainingRounds(Rounds):
 
 
 def _warn_of_diverged(replies: Replies) -> None:
-    """Say whose training led to weights that are no numbers, if not everybody's: a single sample may do that to all."""
+    """Warn of silos whose weights are not finite, if others' are: a single bad sample there can ruin the average."""
     weights = zip(replies.cost.silos, replies.values("parameters"), strict=False)
     diverged = [name for name, parameters in weights if not bool(parameters.isfinite().all())]
     if 0 < len(diverged) < len(replies.messages):
