@@ -1,4 +1,4 @@
-"""Convolutions of passes that need gradients of activations alone, at the speed of a GPU's tensor cores.
+"""Convolutions on a GPU's tensor cores, for passes that need gradients of activations alone.
 
 Within ``fast_convolutions`` a model's Conv2d layers take another kernel where there is one: as exact as float32 and
 several times as fast. Everything else goes its usual way.
@@ -19,7 +19,7 @@ CHANNELS = 64  # the kernel's tiles: channels come in multiples
 
 
 def fast_convolutions(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Convolutions take the fast kernel for a while, on a GPU that has it."""
+    """For a while convolutions take the fast kernel, on a GPU that has it."""
     return _FastConvolutions() if device.type == "cuda" and _kernel_works(device) else contextlib.nullcontext()
 
 

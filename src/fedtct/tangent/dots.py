@@ -23,8 +23,8 @@ class Dots:
     length: int
 
     def write(self, out: Tensor) -> None:
-        """Compute them into ``out``, (samples, entries), whose rows may lie apart."""
-        if not len(self.g) == len(self.x) == len(out):  # kernels do not look where they write
+        """Compute them into ``out``, (samples, entries), whose rows need not be contiguous."""
+        if not len(self.g) == len(self.x) == len(out):  # kernels do not check their bounds
             raise RuntimeError(f"a layer saw {len(self.x)} rows for {len(out)} samples")
         g, x = self.g.flatten(1).contiguous(), self.x.flatten(1).contiguous()
         simple = g.dtype == x.dtype == out.dtype and g.dtype in _C_NAMES and out.stride(1) == 1
@@ -37,7 +37,7 @@ Kernel = Callable[[Tensor, Tensor, Tensor, Tensor, int, Tensor], None]  # g, x, 
 
 @cache
 def fast_kernel(device: str) -> Kernel:
-    """In C on a processor and in Triton on a GPU; plain where the installation has no compiler or no Triton."""
+    """The kernel in C on a processor, in Triton on a GPU; the plain one where neither was built or installed."""
     if device == "cpu":
         spec = importlib.util.find_spec("fedtct.tangent._dots")
         return partial(_c_kernel, ctypes.CDLL(spec.origin)) if spec is not None else plain_kernel
@@ -49,7 +49,7 @@ def fast_kernel(device: str) -> Kernel:
 
 
 def plain_kernel(g: Tensor, x: Tensor, g_at: Tensor, x_at: Tensor, length: int, out: Tensor) -> None:
-    """In torch alone, a sample at a time: a piece is a row of the array's overlapping windows."""
+    """The same in torch alone, a sample at a time: a piece is a row of the array's overlapping windows."""
     block = max(1, GATHERED // length)
     for row, g_windows, x_windows in zip(out, g.unfold(1, length, 1), x.unfold(1, length, 1), strict=True):
         for part, g_part, x_part in zip(row.split(block), g_at.split(block), x_at.split(block), strict=True):

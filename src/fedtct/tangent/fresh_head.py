@@ -15,7 +15,7 @@ def with_fresh_head(network: Network, seed: int) -> Network:
     """The network with its head replaced by a single logit, drawn from the seed on the CPU."""
     old = network.module.get_submodule(network.head)
     assert isinstance(old, nn.Linear)
-    with seeded(seed):  # what it draws by itself is nobody's
+    with seeded(seed):  # its own draws, which are replaced below, must not move torch's generator
         new = nn.Linear(old.in_features, 1, bias=old.bias is not None)
     bound = old.in_features**-0.5
     draws = generator(seed, "head")
@@ -38,9 +38,9 @@ def feature_count(spec: NetworkSpec) -> int:
 
 
 def check_head(spec: NetworkSpec) -> None:
-    """Refuse a model whose output does not follow its head once that has a single logit: there are no features of it.
+    """Refuse a model whose output does not depend on its head once that has a single logit: it has no features.
 
-    After a softmax, say, one logit is constant, whatever the sample.
+    A single logit after a softmax, for example, is the same for every sample.
     """
     if isinstance(spec.model, str):
         return

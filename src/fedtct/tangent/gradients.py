@@ -48,7 +48,7 @@ def tangent_features(
 
 
 class SampledGradients:
-    """``tangent_features`` of one model at fixed coordinates: what can be found out before is found out once."""
+    """``tangent_features`` of one model at fixed coordinates, for many calls: the way to compute is chosen once."""
 
     def __init__(
         self, model: nn.Module, coordinates: Tensor, *, method: str = "auto", batch: int | None = None
@@ -61,7 +61,7 @@ class SampledGradients:
         self.ascending, order = coordinates.sort()  # so that every parameter owns a slice of the result
         self.back = None if torch.equal(self.ascending, coordinates) else order.argsort()
 
-    @full_precision()  # which lets one thread in at a time: a pass changes the model's hooks for its while
+    @full_precision()  # also lets in one thread at a time: a pass changes the model's hooks while it lasts
     def __call__(self, x: Tensor) -> Tensor:
         """One row a sample."""
         result = torch.empty(len(x), len(self.ascending), dtype=next(self.model.parameters()).dtype, device=x.device)
@@ -76,9 +76,9 @@ class SampledGradients:
 
     @full_precision()
     def prepare(self, x: Tensor) -> int:
-        """Choose how to go about samples like these; how many are computed at a time.
+        """Choose how to compute features of samples like these; returns how many are computed at a time.
 
-        On samples that are not finite nothing can be tried: as long as there are no others, the choice is open.
+        The ways are tried on finite samples. As long as there are none, ``method`` stays "auto".
         """
         if self.method == "auto" and len(tried := _some_finite(x)):
             reason = why_not_by_layers(self.model, tried, self.ascending)
@@ -98,21 +98,21 @@ class SampledGradients:
 
 
 def _some_finite(x: Tensor) -> Tensor:
-    """The first samples that hold neither NaN nor infinite values, as many as rules are tried on."""
+    """The first CHECKED samples that hold neither NaN nor infinite values."""
     rows = x.unsqueeze(1).flatten(1).isfinite().all(1).nonzero().flatten()
     return x[rows[:CHECKED]]
 
 
 def why_not_by_layers(model: nn.Module, x: Tensor, coordinates: Tensor) -> str | None:
-    """Why rules for layers cannot be used for this model; none if they cover it and are right on some samples.
+    """Why the rules for layers cannot be used for this model; none if they cover it and are right on these samples.
 
-    Trying them out catches what cannot be seen from outside, such as a parameter that is also used by a function.
+    Trying them out catches what the layers do not show, such as a parameter that the forward pass uses directly.
     """
     if fast_kernel(x.device.type) is plain_kernel:
         mended = "installing triton" if x.is_cuda else "with a C compiler, installing fedtct again"
         return f"there is no compiled kernel here; {mended} makes it"
     coordinates = coordinates.sort().values
-    x = x if len(x) > 1 else torch.cat([x, x])  # what mixes samples up shows only where there are two
+    x = x if len(x) > 1 else torch.cat([x, x])  # a model that mixes samples up shows it only with two
     try:
         right = _rules_are_right(model, x, coordinates)
         if not right and next(model.parameters()).dtype == torch.float32:
@@ -123,7 +123,7 @@ def why_not_by_layers(model: nn.Module, x: Tensor, coordinates: Tensor) -> str |
         return str(reason)
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # whatever a model, or a compiler of kernels, may say
+    except Exception as error:  # models, and compilers of kernels, may raise anything
         return f"rules for its layers do not apply ({first_line(error)})"
     return None if right else "rules for its layers miss a part of the gradient"
 
@@ -133,13 +133,13 @@ def _rules_are_right(model: nn.Module, x: Tensor, coordinates: Tensor) -> bool:
     fast, turned, right = torch.empty(size, dtype=next(model.parameters()).dtype, device=x.device)
     with evaluation_mode(model), full_precision():
         by_layers(model, x, fast, pieces_of(model, coordinates))
-        by_layers(model, x.roll(1, 0), turned, pieces_of(model, coordinates))  # a model may sort its samples
+        by_layers(model, x.roll(1, 0), turned, pieces_of(model, coordinates))  # a model might sort its samples
         _one_by_one(model, x, right, coordinates)
     return all((found - right).norm() <= CHECK_TOLERANCE * right.norm() for found in (fast, turned.roll(-1, 0)))
 
 
 def batch_that_fits(model: nn.Module, sample: Tensor, p: int) -> int:
-    """How many samples to compute at a time, from what the activations and features of one take."""
+    """How many samples to compute at a time, from the memory that activations and features of one take."""
     seen = 0
 
     def count(layer: nn.Module, args: tuple[Tensor, ...], output: object) -> None:
@@ -158,7 +158,7 @@ def batch_that_fits(model: nn.Module, sample: Tensor, p: int) -> int:
 
 
 def _one_by_one(model: nn.Module, x: Tensor, result: Tensor, coordinates: Tensor) -> None:
-    """The straightforward way. For a few samples it is faster than torch.func, which takes two seconds to load."""
+    """The straightforward way, a backward pass a sample; for few samples faster than torch.func, which loads slowly."""
     parameters = {name: p.detach().requires_grad_() for name, p in model.named_parameters()}
     known, leaves = (parameters, dict(model.named_buffers())), list(parameters.values())
     with torch.enable_grad(), _no_cudnn_for_recurrence(model):
@@ -186,17 +186,17 @@ def _by_func(model: nn.Module, x: Tensor, result: Tensor, coordinates: Tensor) -
     chunk = max(1, min(16, int(SHARE * free_bytes(x.device) / (2 * size))))
     # The fused kernels of attention cannot be batched over samples.
     with sdpa_kernel(SDPBackend.MATH), _no_cudnn_for_recurrence(model), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="There is a performance drop")  # that it is slow is said already
+        warnings.filterwarnings("ignore", message="There is a performance drop")  # our own warning says that it is slow
         result.copy_(torch.vmap(row, chunk_size=chunk)(x))
 
 
 def _general_way(model: nn.Module, x: Tensor, coordinates: Tensor) -> str:
-    """The faster of two that works; an error that both have is the model's or the samples' own."""
+    """The faster of "func" and "loop" that works on these samples; an error of both is raised."""
     result = torch.empty(len(x), len(coordinates), dtype=next(model.parameters()).dtype, device=x.device)
     with evaluation_mode(model), full_precision():
         try:
             _by_func(model, x, result, coordinates)
-        except Exception:  # torch.func does not follow where a sample's values decide what is computed, say
+        except Exception:  # for example, torch.func cannot trace what depends on a sample's values
             _one_by_one(model, x, result, coordinates)
             return "loop"
     return "func"
@@ -204,7 +204,7 @@ def _general_way(model: nn.Module, x: Tensor, coordinates: Tensor) -> str:
 
 @contextlib.contextmanager
 def _no_cudnn_for_recurrence(model: nn.Module) -> Iterator[None]:
-    """In evaluation mode cuDNN's recurrent layers have no backward pass; torch's own have."""
+    """Without cuDNN for a while if layers are recurrent: for these it has no backward pass in evaluation mode."""
     before = torch.backends.cudnn.enabled
     if any(isinstance(layer, nn.RNNBase) for layer in model.modules()):
         torch.backends.cudnn.enabled = False

@@ -18,11 +18,11 @@ from fedtct.tangent.rules import NoRule, Rule, linear, rule_for
 
 @dataclass
 class _Use:
-    """Parameters in a forward pass: what came in and went out, and the rule that tells their gradient from it."""
+    """A use of some parameters in a forward pass: their layer's input and output, and the rule for their gradients."""
 
     rule: Rule
     layer: nn.Module
-    parameters: dict[str, nn.Parameter]  # by what the rule calls them
+    parameters: dict[str, nn.Parameter]  # by the names that the rule has for them
     x: Tensor
     output: Tensor
 
@@ -33,13 +33,13 @@ class _Use:
 
     @property
     def changed(self) -> bool:
-        """Whether something was written to what came in or went out."""
+        """Whether the input or the output was written to since."""
         return self.versions != (self.x._version, self.output._version)
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """The sampled entries of one parameter, and the columns of the result they fill."""
+    """The sampled entries of one parameter, and the columns of the result that they fill."""
 
     entries: Tensor
     columns: slice
@@ -47,15 +47,15 @@ class _Piece:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Which entries of which parameters are wanted, and who uses those."""
+    """Which entries of which parameters are sampled, and which layers use these parameters."""
 
     of: dict[nn.Parameter, _Piece]
     layers: list[tuple[nn.Module, Rule]]
-    own: dict[str, nn.Parameter]  # that a module of the user's own has: values for all samples, of shape (1, …)
+    own: dict[str, nn.Parameter]  # of modules without a rule: of shape (1, …), as added to every sample, say
 
 
 def pieces_of(model: nn.Module, coordinates: Tensor) -> Pieces:
-    """What ascending coordinates mean; refused if there is no rule for one of them."""
+    """The pieces that ascending coordinates make up; refused if there is no rule for one of them."""
     parameters = list(model.parameters())
     ends = torch.tensor([p.numel() for p in parameters]).cumsum(0)
     places = [0, *torch.searchsorted(coordinates, ends.to(coordinates)).tolist()]
@@ -73,13 +73,13 @@ def pieces_of(model: nn.Module, coordinates: Tensor) -> Pieces:
         elif all(p.ndim > 1 and len(p) == 1 for p in sampled.values()):
             pieces.own.update(sampled)
         else:
-            name = type(layer).__name__ if any(layer.children()) else layer  # whose settings may be why
+            name = type(layer).__name__ if any(layer.children()) else layer  # with its settings: they may be why
             raise NoRule(f"no rule for {name}")
     return pieces
 
 
 def by_layers(model: nn.Module, x: Tensor, result: Tensor, pieces: Pieces) -> None:
-    """One forward and one backward pass for activation gradients alone; then the rules."""
+    """One forward pass, one backward pass for the gradients of activations alone, and then the rules."""
     uses: list[_Use] = []
     x = x.clone()
 
@@ -94,7 +94,7 @@ def by_layers(model: nn.Module, x: Tensor, result: Tensor, pieces: Pieces) -> No
         return output
 
     hooks = [layer.register_forward_hook(partial(remember, rule)) for layer, rule in pieces.layers]
-    # What all samples share is given to each of them: then each has a gradient.
+    # A parameter that all samples share is expanded to one for each: then each has a gradient of its own.
     own = {name: p.detach().expand(len(x), *p.shape[1:]).requires_grad_() for name, p in pieces.own.items()}
     try:
         with _frozen(model), torch.enable_grad(), fast_convolutions(x.device), in_parts(model, part):
@@ -114,9 +114,9 @@ def by_layers(model: nn.Module, x: Tensor, result: Tensor, pieces: Pieces) -> No
 
 
 def _together(uses: list[_Use], gradients: Sequence[Tensor]) -> Iterator[tuple[_Use, Tensor, Tensor]]:
-    """Every use, what it saw, and the gradient of what it gave; of a linear map, all uses as one at many places.
+    """Every use with its input and the gradient of its output; all uses of one linear map are joined into one.
 
-    A recurrent layer uses its weights once a step: one dot product over all steps is faster than a sum of many.
+    A recurrent layer uses its weights at every step: one dot product over all steps is faster than a sum of many.
     """
     groups: dict[tuple[int, ...], list[tuple[_Use, Tensor]]] = {}
     for number, (use, gradient) in enumerate(zip(uses, gradients, strict=False)):
@@ -131,12 +131,12 @@ def _together(uses: list[_Use], gradients: Sequence[Tensor]) -> Iterator[tuple[_
 
 
 def _places(parts: list[Tensor]) -> Tensor:
-    """(samples, places, width), of parts that have any number of places."""
+    """Parts with any number of places, joined: (samples, places, width)."""
     return torch.cat([part.reshape(len(part), -1, part.shape[-1]) for part in parts], 1)
 
 
 def _add_up(result: Tensor, pieces: Pieces, uses: Iterator[tuple[_Use, Tensor, Tensor]]) -> None:
-    """A parameter's gradient is the sum over its uses; of one that is not used, zero."""
+    """Fill the result: a parameter's gradient is the sum over its uses, and zero if there are none."""
     unused = set(pieces.of) - set(pieces.own.values())
     for use, x, gradient in uses:
         if len(x) != len(result):
@@ -160,9 +160,9 @@ def _add_up(result: Tensor, pieces: Pieces, uses: Iterator[tuple[_Use, Tensor, T
 
 @contextlib.contextmanager
 def _frozen(model: nn.Module) -> Iterator[None]:
-    """No parameter asks for a gradient for a while: weight gradients, a third of the work, are never formed.
+    """For a while no parameter asks for a gradient: weight gradients, a third of the work, are never formed.
 
-    And layers such as ReLU(inplace=True) do not write over what they see, which a rule may need.
+    And layers such as ReLU(inplace=True) do not overwrite their input, which a rule may need.
     """
     asked = [p for p in model.parameters() if p.requires_grad]
     in_place: list[Any] = [layer for layer in model.modules() if getattr(layer, "inplace", None) is True]

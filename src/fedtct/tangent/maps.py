@@ -1,4 +1,4 @@
-"""The feature map of stage 2 as a recipe that fits in a message."""
+"""The feature map of stage 2: its settings, the recipe that fits in a message, and the map itself."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,10 +17,11 @@ from fedtct.tangent.gradients import CHECKED, SampledGradients
 
 @dataclass(frozen=True)
 class TangentFeatures:
-    """Which tangent features stage 2 regresses on.
+    """Settings of TCT: which tangent features stage 2 regresses on.
 
     ``p`` coordinates are sampled (all, if the network has no more); ``seed`` draws them and the new head;
-    ``normalize=False`` leaves features as they are, for the paper's ablation.
+    ``normalize=False`` leaves features as they are, for the paper's ablation. The features themselves are computed by
+    ``tangent_features``.
     """
 
     p: int = 100_000
@@ -33,8 +34,8 @@ class TangentFeatures:
         check_whole(0, seed=self.seed)
 
     def recipe(self, weights: Weights) -> "Recipe":
-        """The feature map at these stage-1 weights."""
-        # Attention masks are buffers of −∞; running statistics that overflow are no numbers, or +∞.
+        """The recipe of the feature map at these weights, with which stage 1 ended."""
+        # Buffers may hold −∞, as attention masks do; running statistics that overflowed are NaN or +∞.
         if not bool(weights.parameters.isfinite().all() and (weights.buffers < torch.inf).all()):
             raise Diverged("stage 1 diverged: its weights are not finite. Begin a new run with a smaller lr.")
         return Recipe(*weights, p=self.p, seed=self.seed, normalize=self.normalize)
@@ -48,15 +49,15 @@ class Recipe(NamedTuple):
     p: int
     seed: int
     normalize: bool
-    bounded: bool = False  # every sample's features are scaled to norm one, as differential privacy needs them
+    bounded: bool = False  # whether each sample's features are scaled to norm one, as differential privacy needs
 
 
 class TangentMap:
-    """Samples to tangent features: d logit₀ / d θ at p coordinates, with a fresh head of a single logit."""
+    """Maps samples to tangent features: d logit₀ / d θ at p coordinates, with a fresh head of a single logit."""
 
     def __init__(self, spec: NetworkSpec, recipe: Recipe, device: torch.device | str = "cpu") -> None:
         network = spec.build(device)
-        # Kernels want images channels first; only max-pooling on a processor is so slow that way that turning pays.
+        # The kernels want images channels first, but on a processor max-pooling is so slow then that channels last pay.
         if network.device.type == "cpu" and any(isinstance(layer, nn.MaxPool2d) for layer in network.module.modules()):
             network = spec.build(device, channels_last=True)
         network.load(Weights(recipe.parameters, recipe.buffers))
@@ -66,7 +67,7 @@ class TangentMap:
         self.coordinates = chosen.sort().values.to(device)
         self.bounded = recipe.bounded
         self.gradients = SampledGradients(self.network.module, self.coordinates)
-        if recipe.bounded:  # a sample decides on its own features alone, and not on how those of others are computed
+        if recipe.bounded:  # choose how to compute on made-up samples: real ones must not decide it for each other
             self.gradients.prepare(self.network.prepare(spec.inputs.examples(CHECKED)))
 
     @property
@@ -76,20 +77,21 @@ class TangentMap:
 
     def batches(self, x: Tensor) -> Iterator[Tensor]:
         """Raw features of many samples, some at a time."""
-        return (self(samples) for samples in x.split(self.gradients.prepare(self.network.prepare(x[:CHECKED]))))
+        batch = self.gradients.prepare(self.network.prepare(x[:CHECKED]))
+        return (self(samples) for samples in x.split(batch))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Raw features, one row a sample."""
         features = self.gradients(self.network.prepare(x))
-        # What overflows has no norm to divide by, and a single such sample would show in every sum.
+        # A sample whose features overflow becomes zero: it has no norm, and would ruin every sum.
         return nn.functional.normalize(features.nan_to_num_(0.0, 0.0, 0.0)) if self.bounded else features
 
 
 def tangent_map(spec: NetworkSpec, recipe: Recipe, device: torch.device) -> TangentMap:
-    """The map, made once for silos of one process that ask for the same one after another: it takes a while."""
+    """The map, made once: silos of one process ask for the same one after another, and making it takes a while."""
     return _made_once(spec, recipe, device, recipe.parameters._version)
 
 
-@lru_cache(maxsize=1)  # tensors are told apart by identity, and by whether they were written to since
+@lru_cache(maxsize=1)  # compares tensors by identity; ``version`` tells whether they were written to since
 def _made_once(spec: NetworkSpec, recipe: Recipe, device: torch.device, version: int) -> TangentMap:
     return TangentMap(spec, recipe, device)

@@ -11,7 +11,7 @@ from fedtct.hardware.memory import roomy_empty
 from fedtct.hardware.precision import full_precision
 
 HALF_FROM = 2**28  # bytes of float32 features from which on they are stored in half precision
-ROW = 64  # features: on a GPU rows begin at multiples of these
+ROW = 64  # on a GPU, rows begin at multiples of so many features
 
 # Below these a feature is a constant with rounding errors: relative to its mean, and to the typical feature.
 CONSTANT_TO_MEAN = 1e-5
@@ -27,7 +27,7 @@ class Moments(NamedTuple):
 
     @classmethod
     def of(cls, features: Iterable[Tensor]) -> "Moments":
-        """The moments of rows that come in batches: sums about the mean of the first, so that little cancels."""
+        """The moments of rows in batches, summed about the first batch's mean so that little cancels."""
         n, centre = 0, torch.zeros(0)
         for rows in features:
             if not n:
@@ -49,9 +49,8 @@ class Moments(NamedTuple):
 class Normaliser(NamedTuple):
     """Feature z becomes (z − mean)·scale, cut off at ± limit; a near-constant feature has scale zero.
 
-    Of n numbers none is more than √n standard deviations from their mean, so nothing that is trained on is cut. In a
-    sample from elsewhere, a feature that was next to nothing in all but a few may be hundreds of deviations off, and
-    would decide alone.
+    None of n numbers is more than √n standard deviations from their mean, so nothing that is trained on is cut off. In
+    other samples a feature that is almost always zero may be hundreds of deviations off, and would decide alone.
     """
 
     mean: Tensor
@@ -60,12 +59,12 @@ class Normaliser(NamedTuple):
 
     @classmethod
     def among(cls, values: Mapping[str, Any]) -> "Normaliser":
-        """The one among the values of a message or a file."""
+        """The normaliser in a message or a file, among its other values."""
         return cls(**{name: values[name] for name in cls._fields})
 
     @classmethod
     def of(cls, moments: Moments, normalize: bool = True) -> "Normaliser":
-        """Mean zero and variance one over all silos; if not to normalise, features as they are. Finite they must be."""
+        """Mean zero and variance one over all silos, or the identity; refused if features are not finite."""
         std = (moments.m2 / moments.n).sqrt()
         if not bool(std.isfinite().all()):
             raise Diverged(
@@ -85,7 +84,7 @@ class Normaliser(NamedTuple):
 
     @classmethod
     def identity(cls, p: int, device: torch.device | str = "cpu") -> "Normaliser":
-        """Leaves features as they are."""
+        """The normaliser that leaves features as they are."""
         return cls(*(torch.full((p,), value, dtype=torch.float32, device=device) for value in (0.0, 1.0)))
 
     @property
@@ -128,9 +127,9 @@ def feature_rows(size: tuple[int, int], dtype: torch.dtype, device: torch.device
 def normalised(batches: Iterable[Tensor], samples: int, normaliser: Normaliser) -> Tensor:
     """Normalised features of many samples from batches of raw ones, with the column of ones.
 
-    After normalising, half precision is enough; before, gradients would underflow. It is taken on a GPU, where traffic
-    is time, and for matrices that are large; larger ones than memory go to a file. Of samples that the normaliser has
-    not seen a feature may be of any size: what is beyond half precision's largest number becomes that.
+    Half precision is enough once they are normalised; raw gradients would underflow. It is used on a GPU, where reading
+    them takes the time, and for large matrices; a matrix larger than memory goes to a file. In samples that the
+    normaliser was not made from, features may be of any size: they are cut off at half precision's largest number.
     """
     size = (samples, len(normaliser.mean) + 1)
     device = normaliser.mean.device

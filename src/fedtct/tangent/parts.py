@@ -1,7 +1,7 @@
-"""Attention and recurrent layers part by part: what their weights multiply can then be seen, and a rule covers it.
+"""Attention and recurrent layers computed part by part, so that the rule for linear maps covers their weights.
 
 Torch computes such a layer in one go. Here the same is written with one linear map for each weight; a weight that
-serves at many steps, or for query, key and value, is one that is used several times.
+serves at many steps, or for query, key and value, is simply used several times.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import PackedSequence
 from fedtct.tangent.rules import NoRule
 
 Linear = Callable[[str, str, Tensor], Tensor]  # by the names of a layer's weight and bias; there may be no bias
-State = tuple[Tensor, Tensor]  # of a recurrent layer: what it gives, and what an LSTM keeps to itself besides
+State = tuple[Tensor, Tensor]  # of a recurrent layer: its output, and the cell state that only an LSTM has
 
 
 def attention(
@@ -32,7 +32,7 @@ def attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, None]:
-    """All heads at once. The weights of attention, which hardly any model reads, are not given."""
+    """All heads at once. Attention weights, which hardly any model reads, are not returned."""
     inputs = {id(x): x if layer.batch_first else x.transpose(0, 1) for x in (query, key, value)}
     projected = {which: linear("in_proj_weight", "in_proj_bias", x).chunk(3, -1) for which, x in inputs.items()}
     q, k, v = (
@@ -50,7 +50,7 @@ def attention(
 
 
 def _added(mask: Tensor, like: Tensor) -> Tensor:
-    """A mask as what is added to scores: a true entry forbids."""
+    """A mask in the form that is added to scores: where a truth value is True, −∞."""
     return torch.zeros_like(mask, dtype=like.dtype).masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else mask
 
 

@@ -23,7 +23,7 @@ class NoRule(Exception):
     """The layer-by-layer way does not cover this model."""
 
 
-Rule = Callable[[Any, Tensor, Tensor, str, Tensor], Tensor | Dots]  # the layer is of the rule's own kind
+Rule = Callable[[Any, Tensor, Tensor, str, Tensor], Tensor | Dots]  # see above; each takes its own kind of layer
 
 
 def linear(layer: nn.Module, x: Tensor, g: Tensor, name: str, entries: Tensor) -> Tensor | Dots:
@@ -121,7 +121,7 @@ def layer_norm(layer: nn.LayerNorm, x: Tensor, g: Tensor, name: str, entries: Te
 
 
 def embedding(layer: nn.Embedding, x: Tensor, g: Tensor, name: str, entries: Tensor) -> Tensor:
-    """d/dW[v, e] = Σ g[e] over the positions that hold v: they add up at one of them, which a table by v finds."""
+    """d/dW[v, e] = Σ g[e] over the positions that hold v: summed up at one of them, which a table by v finds."""
     x, g = x.reshape(len(x), -1).long(), g.reshape(len(g), -1, layer.embedding_dim)
     (samples, positions), nowhere = x.shape, x.shape[1]
     place = x.new_full((samples, layer.num_embeddings), nowhere)
@@ -149,7 +149,7 @@ RULES: dict[type[nn.Module], Rule] = {
 
 
 def rule_for(layer: nn.Module) -> Rule | None:
-    """The rule of a layer, if its settings are ones the rule covers."""
+    """The rule for a layer; none if there is none that covers its settings."""
     if isinstance(layer, nn.Conv1d | nn.Conv2d) and layer.padding_mode != "zeros":
         return None
     if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d) and not layer.track_running_stats:
@@ -177,7 +177,7 @@ def _padding(layer: nn.Conv1d | nn.Conv2d) -> tuple[int, int]:
 def _phases(x: Tensor, padding: tuple[int, int], stride: tuple[int, int], size: tuple[int, int]) -> Tensor:
     """The zero-padded x as (n, channels, phase row, phase column, *size): every stride-th pixel together.
 
-    It lies in memory in that order, however x does.
+    Its memory is in that order, whatever the order of x is.
     """
     result = x.new_zeros(*x.shape[:2], *stride, *size)
     for row, column in product(range(stride[0]), range(stride[1])):
@@ -188,7 +188,7 @@ def _phases(x: Tensor, padding: tuple[int, int], stride: tuple[int, int], size: 
 
 
 def _phase(phase: int, padding: int, stride: int, length: int, size: int) -> tuple[slice, slice]:
-    """The places of a phase, ``size`` long, that lie in the unpadded image, and the pixels that go there."""
+    """Which places of a phase of length ``size`` lie in the unpadded image, and which of its pixels go there."""
     first = max(0, -((phase - padding) // stride))
     pixel = phase + stride * first - padding
     count = max(0, min(size - first, -((pixel - length) // stride)))
