@@ -18,9 +18,9 @@ TEMPERATURES = torch.logspace(-3, 2, 101, dtype=torch.float64)
 
 
 def calibrate(session: Session, model: Message) -> float | None:
-    """The temperature for a model that silos are told of, by one question to all.
+    """The temperature for the model in a message, by one question to all silos.
 
-    None without classes, or samples that some silos hold out and may tell about; and if the model diverged everywhere.
+    None of a regression, if no silo holds samples out, if silos are private, or if no sample has finite scores.
     """
     if isinstance(session.spec.task, Regression) or session.private or not any(session.agreed.held.values()):
         return None
@@ -31,7 +31,7 @@ def calibrate(session: Session, model: Message) -> float | None:
 
 
 def best_temperature(losses: Tensor, samples: int) -> float:
-    """Where the loss is least: between the temperatures that were tried, the vertex of a parabola.
+    """The temperature with the least loss; between those that were tried, the vertex of a parabola through three.
 
     If every sample is classified rightly, a lower temperature is always better, down to probabilities of 0 and 1. But n
     such samples tell no more than that the next one is right with probability (n + 1)/(n + 2) (Laplace): then the
@@ -39,7 +39,7 @@ def best_temperature(losses: Tensor, samples: int) -> float:
     """
     place, least = int(losses.argmin()), samples * math.log((samples + 2) / (samples + 1))
     step, log = float(TEMPERATURES[1].log() - TEMPERATURES[0].log()), float(TEMPERATURES[place].log())
-    if losses[0] < least:  # a single one that is wrong costs more at so low a temperature
+    if losses[0] < least:  # all are right: a single wrong one would cost more at so low a temperature
         while place < len(losses) - 1 and losses[place + 1] < least:
             place += 1
         before, after = losses[place : place + 2].tolist() if place < len(losses) - 1 else (least, math.inf)

@@ -48,7 +48,9 @@ class Classifier(ABC):
     network: Network
     device: torch.device
     temperature: float | None  # of probabilities, fitted to what silos hold out
-    on_batch: Callable[[int, int], None] | None = None  # told how many samples of how many are done
+    on_batch: Callable[[int, int], None] | None = (
+        None  # called after each batch: how many samples are done, of how many
+    )
 
     def __repr__(self) -> str:
         model, task = self.spec.model, self.spec.task
@@ -70,16 +72,16 @@ class Classifier(ABC):
         """The classifier that was saved as these."""
 
     def scores(self, x: Any, whose: str = "x") -> Tensor:
-        """A score for each output, one row a sample; batches, so that any number of samples fits.
+        """A score for each output, one row a sample; any number of samples, as they are taken in batches.
 
-        ``whose`` is what messages call the samples.
+        ``whose`` is what error messages call the samples.
         """
         encoded = self.spec.inputs.encode(x, whose)
         if encoded.dtype == torch.int64 and self.device.type == "cuda" and len(encoded):
             try_tokens(self.spec, self.network, encoded, whose)
         return self._scores_of(encoded)
 
-    @torch.inference_mode(False)  # in which nothing has the gradients that tangent features are
+    @torch.inference_mode(False)  # tangent features are gradients, which inference mode does not have
     @torch.no_grad()
     def _scores_of(self, x: Tensor) -> Tensor:
         parts, done = [], 0
@@ -89,12 +91,12 @@ class Classifier(ABC):
                 done += len(batch)
                 if self.on_batch:
                     self.on_batch(done, len(x))
-        except IndexError as error:  # a token that an embedding does not know
+        except IndexError as error:  # an embedding does not know a token
             raise FedtctError(f"the model cannot take these samples: {error}") from error
         return torch.cat(parts) if parts else torch.zeros(0, self.spec.num_classes)
 
     def predict(self, x: Any) -> Answers:
-        """The class of each sample: a tensor of labels, or an array of names; a regression's numbers, as a tensor."""
+        """The class of each sample: a tensor of labels, or an array of names. Of a regression a tensor of numbers."""
         return self.spec.task.decode(self.scores(x))
 
     @property

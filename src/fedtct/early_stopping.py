@@ -1,4 +1,4 @@
-"""Patience: a stage ends when its model has long not become better on samples that silos hold out."""
+"""Patience: a stage ends when its model has not become better for long, on samples that silos hold out."""
 
 import math
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ OTHER_RATERS = "patience compares rounds, and with per_round other silos rate ea
 
 @dataclass
 class EarlyStopping:
-    """The best state so far by its rating on held-out samples, and when to wait for a better one no longer.
+    """The best state so far by its rating on held-out samples, and whether to wait for a better one.
 
-    Ratings compare if the same silos gave them. Those of a round for which a silo was late count for nothing; if it
-    stays away for longer than patience lasts, the search for the best begins anew among those that are there.
+    Ratings are compared if the same silos gave them. A round that lacks a silo's rating does not count; if the silo
+    stays away for longer than patience lasts, the search for the best begins anew with the silos that are there.
 
-    Without patience there is none, and a stage runs to its end.
+    If ``patience`` is none, nothing is judged and a stage runs to its end.
     """
 
     patience: int | None
-    best: State  # its rating, by whom, its round, itself, and when last compared, as checkpoints keep them; or empty
+    best: State  # empty, or as checkpoints keep it: rating, raters, round, when last compared, and the state itself
 
     def judge(self, at: Checkpoint, row: Row) -> None:
         """Keep a state if it is the best: the earlier one of equals, and none that diverged."""
@@ -50,7 +50,7 @@ class EarlyStopping:
 
 
 def _check_judgement(row: Row) -> None:
-    """Refuse a first rating that says nothing of held-out samples: patience would wait for nothing."""
+    """Refuse a first rating without a number for held-out samples: patience would have nothing to go by."""
     if row.rating("train") is None:
         raise FedtctError(
             "patience judges by what silos say about models, and they were not asked: a method's round must ask "

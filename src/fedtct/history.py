@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 Finding = dict[str, Any]  # plain values, for JSON
 State = dict[str, Any]  # an algorithm's server side between rounds: tensors and plain numbers
 
-RATED_ON = {"test": "test", "holdout": "held-out", "train": "training"}  # data in words; the first there is counts
+RATED_ON = {
+    "test": "test",
+    "holdout": "held-out",
+    "train": "training",
+}  # which data, in words; the first one that a model was rated on counts
 
 
 class Rated:
@@ -37,7 +41,7 @@ class Rated:
 
 
 def rated_on(models: Sequence[Rated]) -> str | None:
-    """The data that counts: the test set if a model was rated on it, else what silos hold out, else training data."""
+    """By which data models are compared: the test set if one was rated on it, else held-out samples, else training."""
     return next((of for of in RATED_ON if any(model.rating(of) is not None for model in models)), None)
 
 
@@ -47,11 +51,11 @@ class Row(Rated):
 
     Accuracies are shares from 0 to 1. Train scores are the silos' own, on the data they train on; a silo's accuracy is
     on what it held out, or on its training data if it holds nothing out. Bytes are the mean silo's, up and down, over
-    all silos; ``silo_bytes_…`` are of the ``silos`` that answered, accuracies of silos are of those in ``rated_by``,
-    who answered the next question. Where a stage stops early, by patience or because it diverged, its last row has the
-    cost of the round after it too, whose model nobody uses. Losses of stage 1 are mean cross-entropies, those of stage
-    2 mean squared errors. A regression has R² in place of accuracies, and the root mean squared error; all its losses
-    are mean squared errors.
+    all silos; ``silo_bytes_…`` are those of the ``silos`` that answered. Silos' accuracies are those of ``rated_by``,
+    the silos that answered the next question. Where a stage stops early, by patience or because it diverged, its last
+    row has the cost of the round after it too, whose model nobody uses. Losses of stage 1 are mean cross-entropies,
+    those of stage 2 mean squared errors. A regression has R² in place of accuracies, and the root mean squared error;
+    all its losses are mean squared errors.
     """
 
     stage: str
@@ -82,20 +86,21 @@ class Row(Rated):
 
     @property
     def diverged(self) -> bool:
-        """Whether silos' loss is no number: they have a rating still, and in a file the loss is null beside it."""
+        """Whether the silos' loss is not finite. In a file it is null then, beside a rating: that is how one tells."""
         if self.train_loss is None:
             return self.rating("train") is not None
         return not math.isfinite(self.train_loss)
 
     @property
     def silo_ratings(self) -> tuple[float | None, ...]:
-        """Accuracies of silos, or their R²; none where that is no number."""
+        """Silos' accuracies, or their R², which is none where it is not a number."""
         return self.silo_r2s if self.regression else self.silo_accuracies
 
     @classmethod
     def of(cls, stage: str, number: int, cost: Cost, task: Task, replies: Replies | None, test: Score | None) -> "Row":
         """Put a row together from what the silos and the test set say about a model."""
         train, held = (replies.scores(which) if replies else None for which in ("", "held_"))
+        # A silo's own rating is on what it holds out, or on what it trains on if that is nothing.
         own = [kept if kept.samples else learnt for kept, learnt in zip(held or train or (), train or (), strict=True)]
         sums = {"train": Score.total(train or []), "holdout": Score.total(held or []), "test": test or Score()}
         there = {name: score for name, score in sums.items() if score.samples}
@@ -117,7 +122,7 @@ REGRESSION_FIELDS = tuple(field.name for field in fields(Row) if "_r2" in field.
 
 
 def as_plain(row: Row) -> dict[str, Any]:
-    """A row's fields; without those of a regression if it is of none."""
+    """A row's fields; those that only a regression has are left out of others."""
     return {name: v for name, v in asdict(row).items() if row.regression or name not in REGRESSION_FIELDS}
 
 
@@ -154,7 +159,7 @@ class History(Sequence[Row]):
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that the mean silo sent and received in all rounds: not what it told before, nor ratings after."""
+        """Bytes that the mean silo sent and received in all rounds, without what it told before the first round."""
         return sum(row.bytes_up + row.bytes_down for row in self)
 
     def to_pandas(self) -> "pd.DataFrame":
@@ -168,7 +173,7 @@ class History(Sequence[Row]):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that is needed to go on with a stage."""
+    """Where a stage stands: all that is needed to go on with it."""
 
     round: int
     state: State
@@ -179,7 +184,7 @@ class Checkpoint:
 
 
 class Journal:
-    """Where a run's rows and checkpoints go: nowhere but memory. A run folder is a journal on disk."""
+    """Where a run's rows and checkpoints go. This one keeps rows in memory alone; a run folder is a journal on disk."""
 
     def __init__(self) -> None:
         self.history = History()
@@ -189,21 +194,21 @@ class Journal:
         return None
 
     def keep_agreement(self, agreement: Finding) -> None:
-        """The silos have agreed. Whoever is there when the run goes on, it holds."""
+        """Keep what the silos agreed on: it holds for the whole run, whoever is there when the run goes on."""
 
     def begin(self, stage: str, rounds: int, done: int) -> None:
         """A stage starts, or goes on after ``done`` rounds."""
 
     def record(self, row: Row) -> None:
-        """A row is complete. Whoever has the history so far keeps it as it is, a fit that ended before, say."""
+        """Add a complete row. The history becomes a new one: a fit that ended before keeps its own."""
         self.history = History([*self.history, row])
 
     def save(self, stage: str, checkpoint: Checkpoint) -> None:
-        """A round is over."""
+        """Keep a checkpoint: a round, or the stage, is over."""
 
     def restore(self, stage: str) -> Checkpoint | None:
         """Where a stage stood when the run was stopped; none if it had not begun."""
         return None
 
     def find_out(self, name: str, find: Callable[[], Finding]) -> None:
-        """Something to show about the run that no algorithm needs. It takes time: only a journal on disk does it."""
+        """Find out what only a report shows of the run. It takes time, so that only a journal on disk does it."""

@@ -151,7 +151,6 @@ def _none_held_out(agreed: Agreement) -> str:
     silos = {name: samples for name, samples in agreed.silos.items() if not agreed.held[name]}
     who = listing(f"{name} (of {samples})" for name, samples in silos.items())
     several = [samples for samples in silos.values() if samples > 1]
-<<<<<<< HEAD
     advice = []
     if several:
         share = max(0.1, math.ceil(100 / min(several)) / 100)  # one sample of the fewest, at least
@@ -159,11 +158,6 @@ def _none_held_out(agreed: Agreement) -> str:
     if len(several) < len(silos):
         advice.append("leave out those with a single sample")
     return f"some silos hold none of their samples out: {who}. {', and '.join(advice).capitalize()}"
-=======
-    share = max(0.1, math.ceil(100 / min(several, default=10)) / 100)  # at least one sample of the smallest silo
-    single = ", and leave out those with a single sample" if len(several) < len(silos) else ""
-    return f"some silos hold none of their samples out: {who}. Give every silo holdout={share:g}, say{single}"
->>>>>>> 3edbeb4 (Opening a fit makes a new agreement or keeps the run's own, and then leaves out silos that no longer fit: a function each)
 
 
 def _agree(

@@ -33,7 +33,7 @@ class SiloData:
     y: Answers
     held_x: Inputs
     held_y: Answers
-    by_groups: bool = False  # whether which samples are held out depends on which belong together
+    by_groups: bool = False  # whether samples were held out by whole groups
 
     def __len__(self) -> int:
         """How many samples it trains on."""
@@ -48,7 +48,7 @@ class SiloData:
         return self.x, self.y, self.held_x, self.held_y
 
     def at(self, index: int, device: torch.device) -> "SiloData":
-        """The same on a device, tables and names excepted; one without a name is called by its place."""
+        """The same with tensors on a device; a silo without a name is called by its place, ``silo 3``."""
         name = f"{UNNAMED} {index}" if self.name == UNNAMED else self.name
         x, y, held_x, held_y = (part.to(device) if isinstance(part, Tensor) else part for part in self.parts())
         return SiloData(name, x, y, held_x, held_y, self.by_groups)
@@ -60,7 +60,7 @@ class SiloData:
     def describe(self, *, private: bool = False) -> Message:
         """What a server must know before it can start: sizes, classes and statistics, but no sample.
 
-        If ``private``, nothing that depends on the samples, but for how many there are.
+        If ``private``, only how many samples there are, of which shape and kind.
         """
         if private and self.by_groups:  # one sample in another group can make many others held out
             raise FedtctError(
@@ -80,10 +80,10 @@ class Silo(SiloData):
     table's columns of numbers and texts become numbers in the same way in all silos. ``y`` holds labels from 0, class
     names, or real numbers for a regression.
 
-    - ``task``: "regression" or "classification", of classes that may have any whole numbers as names, if that is not
-      what ``y`` looks like
+    - ``task``: "regression" or "classification", if ``y`` does not look like it; of a classification whole numbers are
+      then names of classes, and need not be labels from 0
     - ``holdout``: the share of samples kept out of training, from which choices and the silo's scores come
-    - ``groups``: of each sample whose it is, as several may be of one patient: then all of one are held out, or none
+    - ``groups``: for each sample, whose it is, as several may be of one patient: all of one are held out, or none
     - ``name``: what messages call the silo
 
     >>> import numpy as np

@@ -22,8 +22,8 @@ from fedtct.training import trains_head_alone
 class TCT:
     """A network learns features across silos; a linear model on its tangent features then classifies.
 
-    The second problem is convex, and so indifferent to how silos' data differ. Rounds, features and local steps are
-    the paper's by default; stage 2's step size is the largest that is safe, where the paper has 5e-5.
+    The second problem is convex, so that it matters little how silos' data differ. By default the numbers of rounds,
+    features and local steps are the paper's; stage 2's step size is the largest that is safe, where the paper has 5e-5.
 
     - ``model``: a registered name, an nn.Module, or a function that makes one
     - ``stage1``: how the network is trained, FedAvg or any other federated method
@@ -94,7 +94,7 @@ class TCT:
         return [TangentClassifier(session.spec, recipe, linear, session.network.device) for linear in models]
 
     def open(self, silos: Silos, test: Test | None = None, journal: Journal | None = None) -> Session:
-        """Begin a fit, with all that either stage refuses."""
+        """Begin a fit, and refuse what either stage cannot work with."""
         session = self.stage1.open(silos, test, journal, model=self.model, private=self.stage2.noise > 0)
         self.stage2.check(session)
         check_head(session.spec)

@@ -27,7 +27,7 @@ class Convexified:
     test: LinearTest
 
     def among(self, silos: Sequence[str]) -> Convexified:
-        """The problem of those who are in it and among these."""
+        """The problem of only these silos, as far as they take part in it."""
         rows = zip(self.silos, self.largest_eigenvalues, self.shares, strict=True)
         names, eigenvalues, shares = map(list, zip(*(row for row in rows if row[0] in silos), strict=True))
         total = sum(shares)
@@ -37,8 +37,8 @@ class Convexified:
 def convexify(session: Session, recipe: Recipe, *, many_steps: bool = True) -> Convexified:
     """Every silo builds its features; one round of statistics makes one normaliser for all, a second hands it out.
 
-    A resumed run prepares its silos again, but for the problem that W is of: whoever is missing now, the normaliser and
-    the step size stay. For rounds of a single step silos are prepared faster: say that there are not ``many_steps``.
+    A resumed run prepares its silos again for the same problem: the normaliser and the step size stay, whoever is
+    missing now. If rounds have a single step, ``many_steps=False`` prepares silos faster.
     """
     federation, journal = session.federation, session.journal
     journal.begin("convexify", 2, 0)
@@ -70,7 +70,7 @@ def _normaliser(replies: Replies, recipe: Recipe) -> Normaliser:
 
 
 def _steps_and_shares(prepared: Replies) -> State:
-    """What is told when features are normalised, in the order of silos."""
+    """Each silo's largest eigenvalue and its share of the samples, in the order of their names."""
     numbers = {"largest_eigenvalues": prepared.values("largest_eigenvalue"), "shares": prepared.weights()}
     tensors = {name: torch.tensor(values, dtype=torch.float64) for name, values in numbers.items()}
     return tensors | {"silos": list(prepared.cost.silos)}

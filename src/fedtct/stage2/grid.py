@@ -36,7 +36,7 @@ Cell = tuple[float, int]  # a step size, and how many steps
 
 
 def check_cells(method: Stage2, cells: Sequence[Cell]) -> IterativeRegression:
-    """The method, refused if it does not take steps of a size and number that one chooses, or not these."""
+    """The method; refused if its step size and number of steps cannot be chosen, or if these cells are not valid."""
     if not isinstance(method, IterativeRegression) or isinstance(method, GradientDescent):
         raise FedtctError(f"{type(method).__name__} has no (lr, steps) to try: take stage2=ScaffoldRegression(), say")
     if method.patience is not None:
@@ -57,8 +57,9 @@ def solve_grid(
     limits = method.step_limits(problem)
     cells = [(limits.check(lr), steps) for lr, steps in cells]
     given = [silo.regression() for silo in session.federation.silos]
-    own_rule = type(method) not in (ScaffoldRegression, FedAvgRegression)  # whatever it may be
-    if own_rule or any(type(own) is not DualRegression for own in given):  # of few features there are few passes, too
+    own_rule = type(method) not in (ScaffoldRegression, FedAvgRegression)  # a subclass may combine replies otherwise
+    # One after another, also where features are few, so that passes over them are cheap, or the memory is short.
+    if own_rule or any(type(own) is not DualRegression for own in given):
         ways = [replace(method, lr=lr, steps=steps) for lr, steps in cells]
         return [way.solve(replace(session, journal=Journal()), problem) for way in ways]
     span = span_pays(given, columns=method.rounds * len(cells) * session.spec.num_classes)

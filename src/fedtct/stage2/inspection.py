@@ -1,6 +1,6 @@
-"""What a look at stage 2 shows: spectra, how close steps come to diverging, and the loss of the pooled optimum.
+"""What the report shows of stage 2: spectra, how close steps come to diverging, and the loss of the pooled optimum.
 
-It is for people, not for algorithms. Silos elsewhere are not asked for it: of them only what they send anyway is known.
+No algorithm needs it. Silos on other machines are not asked for it: only what they send anyway is known of them.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ RANKS = 120  # of a spectrum that are kept: enough for a curve
 
 
 def inspect_steps(federation: Federation, largest: Mapping[str, float], lr: float, diverges_from: float) -> Finding:
-    """Of a solver that takes steps of size ``lr``, which diverge from some size on; ``largest`` eigenvalues by silo."""
+    """What to show of a solver whose steps have size ``lr``; ``largest`` are the silos' largest eigenvalues by name."""
     found: Finding = {"step_size": lr, "diverges_from": diverges_from}
     found |= {"silos": list(largest), "largest_eigenvalues": list(largest.values())}
     if isinstance(federation, LocalFederation):
@@ -28,12 +28,12 @@ def inspect_steps(federation: Federation, largest: Mapping[str, float], lr: floa
 
 
 def inspect_ridge(path: RidgePath, strength: float) -> Finding:
-    """Of the exact solution: the pooled spectrum, and the strength that was taken."""
+    """What to show of the exact solution: the pooled spectrum, and the strength that was taken."""
     return {"ridge": strength, "pooled_spectrum": spectrum(path.eigenvalues)}
 
 
 def spectrum(eigenvalues: Tensor) -> dict[str, list[float]]:
-    """The eigenvalues at some ranks, the largest first; many ranks at the top, where it is steep."""
+    """The eigenvalues at some ranks, the largest first: more of them at the top, where the spectrum is steep."""
     count = len(eigenvalues)
     ranks = torch.logspace(0, 1, RANKS, base=float(count), dtype=torch.float64).round().long().unique()
     values = eigenvalues.flip(0)[ranks.clamp(1, count).to(eigenvalues.device) - 1]

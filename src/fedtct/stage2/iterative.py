@@ -1,4 +1,4 @@
-"""Rounds of local steps on the linear model: what the methods that take steps share."""
+"""Rounds of local steps on the linear model: what all methods share that take steps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class IterativeRegression(Stage2):
 
     Settings are those of :class:`~fedtct.ScaffoldRegression`. ``lr="auto"`` takes the largest step that is safe for
     every silo: each knows its own Hessian's largest eigenvalue. The paper's is 5e-5, which diverges where silos hold a
-    single class. What a subclass may have otherwise:
+    single class. What a subclass may change:
 
     - ``round``: what becomes of the state, whose ``w`` is the linear model
     - ``question``: what silos are asked in a round
@@ -48,11 +48,11 @@ class IterativeRegression(Stage2):
     evaluate_every: int = 1
     patience: int | None = None
 
-    correction: ClassVar[Literal["none", "scaffold"]] = "none"  # of a silo's steps by everybody's
-    exact: ClassVar[bool] = False  # rounds build on differences: all silos must reply, weights are not rounded to fp16
+    correction: ClassVar[Literal["none", "scaffold"]] = "none"
+    exact: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
-        """A silo's correction is such a difference."""
+        """A correction builds on differences to earlier rounds, so whoever has one is ``exact``."""
         super().__init_subclass__()
         cls.exact = cls.exact or cls.correction != "none"
 
@@ -93,7 +93,7 @@ class IterativeRegression(Stage2):
     def question(self, state: State, number: int, lr: float, *, start: Tensor | None = None) -> Message:
         """What a silo needs to know for a round: it rates W, and takes its steps from there or from ``start``.
 
-        A round without a rating brings only what steps begin from.
+        A round without a rating sends only the point that steps begin from.
         """
         rated = number % self.evaluate_every == 0
         question: Message = {
@@ -139,7 +139,7 @@ class RegressionRounds(Rounds):
         return state, replies
 
     def _warn_of_steps(self, there: Sequence[str]) -> None:
-        """Say so if steps that all silos together bear are perhaps too long for some of them alone."""
+        """Warn if steps that are safe for all silos together may be too long for the few that replied."""
         if not 0 < len(there) < len(self.problem.silos):
             return
         if not self.method.step_limits(self.problem.among(there)).bears(self.lr):
@@ -150,16 +150,16 @@ class RegressionRounds(Rounds):
             )
 
     def evaluate(self, state: State) -> Replies | None:
-        """By silos."""
+        """Asked of the silos."""
         return self.session.federation.ask("rate", {"w": state["w"]})
 
     def test(self, state: State) -> Score | None:
-        """By the test data's features."""
+        """Computed on the test data's features."""
         return self.problem.test(state)
 
 
 class StepLimits(NamedTuple):
-    """From which step size on a solver diverges, and one that does not."""
+    """The step size from which on a solver diverges, and one that is safe."""
 
     diverges_from: float
     safe: float

@@ -19,8 +19,11 @@ from fedtct.stage2.convexify import LinearTest
 from fedtct.stage2.inspection import inspect_ridge
 from fedtct.tangent import LinearModel, Moments, Normaliser, Recipe
 
-STRENGTHS = tuple(10.0**k for k in range(-6, 3))  # in units of a feature's variance: these span all that matters
-# Of a degree of freedom, in GCV: features come from a network that has seen the labels (studies/ridge_choice.py).
+STRENGTHS = tuple(
+    10.0**k for k in range(-6, 3)
+)  # in units of a feature's variance; outside of these nothing changes any more
+# What a degree of freedom counts in GCV: more than 1, as features come from a network that has seen the labels
+# (measured by studies/ridge_choice.py).
 COST = 1.2
 
 
@@ -57,7 +60,7 @@ class Ridge(Stage2):
             raise FedtctError("ridge='holdout' is not differentially private")
 
     def check(self, session: Session) -> None:
-        """A strength chosen on held-out samples needs some."""
+        """Refuse to choose the strength on held-out samples if some silo has none."""
         if self.ridge == "holdout":
             session.need_holdout("ridge='holdout'")
 
@@ -83,11 +86,11 @@ class Ridge(Stage2):
         return recipe._replace(p=min(self.d, recipe.p), bounded=self.noise > 0)
 
     def decompose(self, sums: Sums, normaliser: Normaliser) -> RidgePath:
-        """What takes the server's time: of d³ operations."""
+        """The step that takes the server's time: an eigendecomposition, of d³ operations."""
         return RidgePath.of(sums, normaliser, noisy=self.noise > 0)
 
     def _solve(self, replies: Replies, recipe: Recipe) -> "Solutions":
-        """For every strength at once, from everybody's sums."""
+        """The solutions for every strength, from everybody's sums."""
         sums = Sums.total(*(replies.values(name) for name in Sums._fields))
         moments = sums.moments()
         normaliser = self._normaliser(moments, recipe)
@@ -95,7 +98,7 @@ class Ridge(Stage2):
         return Solutions(sums, moments.mean, normaliser, self.decompose(sums, normaliser), unit)
 
     def _choose(self, solutions: "Solutions", replies: Replies, session: Session, recipe: Recipe) -> tuple[float, Cost]:
-        """The strength, as it was given, as silos judge or as the sums alone say; and what was spent on questions."""
+        """The strength as it was given, as silos judge, or as the sums say; and the cost of all questions so far."""
         path, unit, cost = solutions.path, solutions.unit, replies.cost
         if self.ridge == "holdout":
             judged = _assess(session, recipe, [solutions.at(unit * s) for s in STRENGTHS], train=False)
@@ -107,7 +110,7 @@ class Ridge(Stage2):
         return unit * first_minimum(lambda s: path.generalised_cross_validation(unit * s, COST)), cost
 
     def _normaliser(self, moments: Moments, recipe: Recipe) -> Normaliser:
-        """Variance one for each feature; under noise, which would drown small variances, for the mean feature alone."""
+        """Scales each feature to variance one; with noise, which would drown small variances, all features alike."""
         if not self.noise:
             return Normaliser.of(moments, recipe.normalize)
         mean = moments.mean.float()
@@ -137,26 +140,26 @@ class Solutions:
 
 
 def _mean_variance(moments: Moments) -> float:
-    """The mean eigenvalue of the features' covariance; one if they never change, for then any strength will do."""
+    """The mean eigenvalue of the features' covariance; one if features never vary, as any strength will do then."""
     return float((moments.m2 / moments.n).mean()) or 1.0
 
 
 def first_minimum(score: Callable[[float], float]) -> float:
-    """From the strongest ridge down, the first before the score rises.
+    """The strength at the first minimum of the score, from the strongest ridge down.
 
-    The weakest fit few samples exactly. There GCV is about 0/0, and says nothing: it may well be the smallest of all.
+    Not the smallest of all: the weakest ridges fit few samples exactly, where GCV is about 0/0 and says nothing.
     """
     best, least = STRENGTHS[-1], score(STRENGTHS[-1])
     for weaker in STRENGTHS[-2::-1]:
         found = score(weaker)
-        if not found <= least or found == math.inf:  # which it is where no degree of freedom is left to judge by
+        if not found <= least or found == math.inf:  # infinite where no degree of freedom is left to judge by
             break
         best, least = weaker, found
     return best
 
 
 def _best_on_holdout(judged: Replies) -> float:
-    """The strength whose model errs least on everybody's held-out samples, in squares; of equals the strongest.
+    """The strength with the least squared error on everybody's held-out samples; of equals the strongest.
 
     The accuracy on few samples differs by chance: ranked by it, models are worse (studies/ridge_choice.py).
     """
@@ -165,14 +168,14 @@ def _best_on_holdout(judged: Replies) -> float:
 
 
 def _assess(session: Session, recipe: Recipe, models: list[LinearModel], train: bool) -> Replies:
-    """What silos say about several linear models; they build the features anew, a batch at a time."""
+    """Silos' ratings of several linear models; they compute the features anew, a batch at a time."""
     message = recipe._asdict() | models[0].normaliser._asdict()
     weights = torch.stack([model.w for model in models])
     return session.federation.ask("assess", message | {"w": weights, "train": train})
 
 
 def _rate(session: Session, recipe: Recipe, model: LinearModel) -> Replies:
-    """What silos say about one, in the form of any other rating."""
+    """Silos' ratings of one linear model, in the form that rounds have: plain numbers."""
     replies = _assess(session, recipe, [model], train=True)
     messages = [{k: v.item() if k != "n" else v for k, v in m.items()} for m in replies.messages]
     return Replies(messages, replies.cost)
