@@ -1,4 +1,4 @@
-"""Ask every silo a question and collect the replies: all that an algorithm knows of where silos are."""
+"""Ask every silo a question and collect the replies: algorithms know no more of silos, wherever these are."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -16,7 +16,7 @@ from fedtct.tasks import Score
 
 @dataclass(frozen=True)
 class Cost:
-    """What a round took: bytes for the mean silo, seconds, and the bytes of each silo that answered, by name.
+    """What a round took: bytes of the mean silo, seconds, and the names and bytes of the silos that answered.
 
     The mean is over all silos, those that did not take part included: so it adds up over rounds.
     """
@@ -48,7 +48,8 @@ class Cost:
 class Replies:
     """What the silos answered, in the order of the silos, and what it cost.
 
-    ``total`` is how many samples all silos have, those that did not answer included; none where all answer.
+    ``total`` counts the samples of all silos, including those that were not asked or did not answer; it may be none if
+    all answered.
     """
 
     messages: list[Message]
@@ -56,7 +57,7 @@ class Replies:
     total: int | None = None
 
     def values(self, key: str) -> list[Any]:
-        """One entry of every reply."""
+        """The entry of this name in every reply."""
         if lacking := [message for message in self.messages if key not in message]:
             raise FedtctError(f"replies have no '{key}': they have {quoted(lacking[0])}")
         return [message[key] for message in self.messages]
@@ -67,7 +68,7 @@ class Replies:
         return [n / sum(counts) for n in counts]
 
     def share(self, federation: "Federation") -> float:
-        """The part of all samples that these replies are of: 1 if everybody answered."""
+        """The share of all samples that belongs to the silos that replied: 1 if everybody did."""
         if not self.total and len(self.messages) < len(federation):
             raise FedtctError(
                 f"{len(self.messages)} of {len(federation)} silos replied, and it is not known what part of all "
@@ -97,9 +98,9 @@ def weighted_sum(weights: list[float], tensors: list[Tensor]) -> Tensor:
 class Federation(ABC):
     """The silos one can ask."""
 
-    begins_anew: ClassVar[bool] = False  # with SCAFFOLD's corrections, when a silo misses a round: it may not come back
-    per_round: int | None = None  # so many silos, drawn anew for each round, train in it; all of them if none
-    on_reply: Callable[[str, int, int], None] | None = None  # question, replies so far, silos
+    begins_anew: ClassVar[bool] = False  # whether SCAFFOLD's corrections begin anew when a silo misses a round
+    per_round: int | None = None  # how many silos, drawn anew for each round, train in it; none: all of them
+    on_reply: Callable[[str, int, int], None] | None = None  # called with the question, replies so far, silos asked
 
     @abstractmethod
     def __len__(self) -> int:
@@ -110,10 +111,10 @@ class Federation(ABC):
         return [f"silo {index}" for index in range(len(self))]
 
     def expect(self, silos: Mapping[str, int]) -> None:  # noqa: B027 (silos of this process are all there)
-        """Who took part when the run began, with how many samples: they keep their places, those missing now too."""
+        """Take these silos, with their numbers of samples, as those the run began with: they keep their places."""
 
     def leave_out(self, reasons: Mapping[str, str]) -> None:
-        """Go on without silos that cannot, for these reasons, where a round may lack some."""
+        """Go on without silos that cannot, for these reasons; by default refused."""
         told = "; ".join(f"{name} cannot go on with this run: {reason}" for name, reason in reasons.items())
         raise FedtctError(f"{told}. Give what the run was begun with.")
 

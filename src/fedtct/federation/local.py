@@ -25,8 +25,8 @@ from fedtct.training.graphs import GraphTrainer
 class LocalFederation(Federation):
     """Silos of this process, on one device. Pairs (x, y) and torch Datasets are taken as silos, too.
 
-    On a GPU they train side by side. ``precision`` is that of networks, trained and rated: "fp32", "bf16", or "auto"
-    for bf16 on a GPU that computes in it, but for rows of numbers: the fourth digit of a year counts.
+    On a GPU they train side by side. ``precision`` is that of networks in training and rating: "fp32", "bf16", or
+    "auto", which is bf16 on a GPU that computes in it, but not for rows of numbers: bf16 keeps hardly three digits.
 
     With ``per_round`` only so many silos, drawn anew for each round, train in it; in stage 2 all take part.
     """
@@ -50,7 +50,7 @@ class LocalFederation(Federation):
         if len({id(silo) for silo in given}) < len(given):
             raise FedtctError("one Silo is given twice, and its samples would count twice: make a Silo for each place")
         self.device = pick_device(device)
-        self.silos = [  # one that came with a place keeps it
+        self.silos = [  # a silo that has a place already keeps it
             silo if isinstance(silo, SeatedSilo) else SeatedSilo(silo, index, self.device)
             for index, silo in enumerate(given)
         ]
@@ -68,12 +68,12 @@ class LocalFederation(Federation):
         return len(self.silos)
 
     def names(self) -> list[str]:
-        """Silos' own names; with their place, where two have the same."""
+        """Silos' own names; if two are the same, each with its place."""
         names = [silo.name for silo in self.silos]
         return names if len(set(names)) == len(names) else [f"{name} ({i})" for i, name in enumerate(names)]
 
     def expect(self, silos: Mapping[str, int]) -> None:
-        """Silos remember by their places: a run goes on with the same ones in the same order."""
+        """A run goes on with the same silos in the same order: their memory is kept by place."""
         if list(silos) != self.names():
             raise FedtctError(
                 f"the run was begun with silos {listing(silos)}, here are {listing(self.names())}: "
@@ -81,7 +81,7 @@ class LocalFederation(Federation):
             )
 
     def use(self, spec: NetworkSpec) -> None:
-        """Silos take turns, so one network serves them all; trained side by side they have one each."""
+        """Silos take turns, so one network serves them all; side by side on a GPU each has its own."""
         network = spec.build(self.device, precision=self.precision, channels_last=True)
         for silo in self.silos:
             silo.use(spec, network)
@@ -100,7 +100,7 @@ class LocalFederation(Federation):
         return Replies(messages, Cost.of(down, up, seconds, len(self)), total)
 
     def _asked(self, question: str, message: Message) -> list[SeatedSilo]:
-        """Everybody, or of a round of training those that are drawn for it."""
+        """All silos, or in a round of training those that are drawn for it."""
         if question != "train" or self.per_round is None:
             return self.silos
         draws = generator(message["seed"], "silos", message["round"])
@@ -108,7 +108,7 @@ class LocalFederation(Federation):
         return [self.silos[place] for place in drawn.sort().values]
 
     def deliver(self, question: str, message: Message) -> list[Message]:
-        """Ask one silo after another, or on a GPU train all side by side; the replies alone."""
+        """The replies: asked of one silo after another, or on a GPU all trained side by side."""
         message = {k: v.to(self.device) if isinstance(v, Tensor) else v for k, v in message.items()}
         asked = self._asked(question, message)
         if question == "train" and self.trainer is not None:
@@ -144,7 +144,7 @@ class LocalFederation(Federation):
             self.silos[int(index)].memory.setdefault(stage, {})[name] = value.to(self.device)
 
     def pooled(self) -> "LocalFederation":
-        """All data in one place: no federation any more, but the bound that federations are held against."""
+        """All data in one silo: no federation any more, but the bound that federations are compared with."""
         pooled = _Pooled([pool([silo.given for silo in self.silos])], self.device, precision=self._asked_precision)
         pooled.on_reply = self.on_reply
         return pooled
@@ -154,7 +154,7 @@ class _Pooled(LocalFederation):
     """One silo with everything: nothing is communicated."""
 
     def expect(self, silos: Mapping[str, int]) -> None:
-        """Whose samples they were does not matter."""
+        """Anything is right: whose samples they were does not matter."""
 
     def ask(self, question: str, message: Message) -> Replies:
         replies = super().ask(question, message)

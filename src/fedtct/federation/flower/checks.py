@@ -1,4 +1,4 @@
-"""Whether a reply is what was asked for: silos are other people's machines, and one must not end the run of all."""
+"""Checks of replies: silos are other people's machines, and one bad reply must not end everybody's run."""
 
 import math
 from collections.abc import Mapping
@@ -13,12 +13,12 @@ from fedtct.federation.flower.descriptions import misdescribed
 from fedtct.questions import ANY_RATING, HELD, RATING, SCORES, Message, about
 from fedtct.tangent import Normaliser
 
-MAY_DIVERGE = ("loss",)  # a model's that diverged is no number, which is not the silo's fault
+MAY_DIVERGE = ("loss",)  # not finite if the model diverged, which is not the silo's fault
 NOT_NEGATIVE = ("m2", "yy", "losses", *SCORES)  # counts, sums of squares and of log-losses
 REAL = (torch.float32, torch.float64)
-COUNTS = (*REAL, torch.int64)  # several models are rated by arrays
-ROUNDING = 0.01  # by far more than eigenvalues of features in half precision are off by
-DESCRIBES = {  # what a description holds besides, by its kind of samples and of answers
+COUNTS = (*REAL, torch.int64)  # ratings of several models are arrays
+ROUNDING = 0.01  # far more than the error of eigenvalues of features in half precision
+DESCRIBES = {  # what else a description must hold, by its kind of samples and of answers
     "table": ("columns",),
     "pixels": ("pixels", "sum", "square_sum"),
     LABELS: (LABELS,),
@@ -39,8 +39,8 @@ def flaw(
 ) -> str:
     """Why a reply cannot be used; empty if it can. ``outputs`` are the network's, ``features`` those of its map.
 
-    ``samples`` and ``held_out`` are how many the silo told that it trains on and holds out, if that is known: by what
-    it replies it weighs in averages and in choices.
+    ``samples`` and ``held_out`` are how many the silo said that it trains on and holds out, if that is known: it must
+    not claim more in a reply, where they are its weight in averages and choices.
     """
     return (
         _lacking(question, asked, reply)
@@ -62,7 +62,7 @@ def _lacking(question: str, asked: Message, reply: Message) -> str:
 
 def _miscounted(question: str, reply: Message, samples: int | None, held_out: int | None) -> str:
     n, steps = reply.get("n", samples or 1), reply.get("steps", 1)
-    judged = about(question).of_held_out  # such samples need not be
+    judged = about(question).of_held_out  # there may be no such samples
     if type(n) is not int or n < (0 if judged else 1):
         return f"it says that it has {n!r} samples"
     if judged and held_out is not None and n > held_out:
@@ -102,7 +102,7 @@ def _wrong_arrays(question: str, asked: Message, reply: Message, outputs: int, f
 
 
 def _impossible(question: str, asked: Message, reply: Message, held_out: int | None) -> str:
-    """What does not fit together, though each is of the right form."""
+    """Values of the right form that cannot be true, or not together."""
     if question == "normalise":
         # With the column of ones λmax is at least 1. It is at most the mean square of a row, all of whose other
         # features are cut off at the limit: those of a silo that came after the normaliser was made, too.
@@ -119,7 +119,7 @@ def _impossible(question: str, asked: Message, reply: Message, held_out: int | N
 
 
 def _misrated(reply: Message, samples: Mapping[str, int | None]) -> str:
-    """Of one model there are plain scores, of several arrays."""
+    """Whether ratings are of more samples than there are; plain numbers for one model, arrays for several."""
     for which in ("", HELD):
         rated, correct = (torch.as_tensor(reply[which + name]) for name in ("samples", "correct"))
         if (expected := samples[which]) is not None and bool((rated != expected).any()):

@@ -1,4 +1,4 @@
-"""Whether what a silo tells about its data is of the kind that silos agree by: nonsense would end everybody's run."""
+"""Checks of what a silo tells about its data: silos agree by it, and nonsense would end everybody's run."""
 
 import json
 import reprlib
@@ -19,7 +19,7 @@ LARGEST_SQUARES = 1e300  # a sum of squared deviations of numbers up to LARGEST 
 
 
 def misdescribed(told: Description) -> str:
-    """What of a description is no such thing; empty if all is. That nothing is missing was checked before."""
+    """What is wrong with a description; empty if nothing is. That no entry is missing was checked before."""
     for name, (fits, what) in FORMS.items():
         if name in told and not fits(told[name]):
             shown = "" if isinstance(told[name], Tensor) else f"{reprlib.repr(told[name])}, "
@@ -42,7 +42,7 @@ def _count(least: int) -> Fits:
 
 
 def _number(least: float, most: float) -> Fits:
-    return lambda value: isinstance(value, int | float) and least <= value <= most  # what is not a number is not within
+    return lambda value: isinstance(value, int | float) and least <= value <= most  # NaN is not within
 
 
 def _counts(least: int) -> Fits:

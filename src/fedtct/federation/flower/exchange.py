@@ -11,14 +11,14 @@ MOST_SAID = 1000  # letters of what a silo says went wrong
 
 @dataclass(frozen=True)
 class Terms:
-    """What makes a round count. Seconds are as long as it takes at most."""
+    """When a round counts: how many silos it needs, and how many seconds it waits at most."""
 
-    silos: int = 1  # that a run waits for at its start
-    min_silos: int = 1  # with fewer a round is not over
-    round_timeout: float = 600.0  # for a silo to answer
-    wait: float = 600.0  # for silos to come, or to come back
-    grace: float | None = None  # for the others, once min_silos have answered; none: all of round_timeout
-    fp16: bool = False  # in rounds, weights travel as float16
+    silos: int = 1  # how many a run waits for at its start
+    min_silos: int = 1  # how many must answer for a round to count
+    round_timeout: float = 600.0  # seconds for a silo to answer
+    wait: float = 600.0  # seconds for missing silos to come, or to come back
+    grace: float | None = None  # seconds for the others once min_silos have answered; none: all of round_timeout
+    fp16: bool = False  # whether weights travel as float16 in rounds
 
     def __post_init__(self) -> None:
         if not 1 <= self.min_silos <= self.silos:
@@ -29,23 +29,20 @@ class Terms:
 
 @dataclass
 class Exchange:
-    """What came of a question, by silo: replies, why there was none, bytes down and up."""
+    """What came of a question, by silo: its reply or why there is none, and bytes down and up."""
 
-    question: str  # the one that all of it is for
+    question: str  # what was asked; others may have been asked on its behalf, to prepare silos
     replies: dict[str, Message] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
-    stated: dict[str, str] = field(default_factory=dict)  # of the failures, those that a silo itself tells of
-    cannot: set[int] = field(default_factory=set)  # their nodes
-    unprepared: set[str] = field(default_factory=set)  # to be told of what the question is about, first
-    forgot: set[str] = field(default_factory=set)  # of those that replied, who began from nothing and should not have
+    stated: dict[str, str] = field(default_factory=dict)  # those of the failures that the silo itself states
+    cannot: set[int] = field(default_factory=set)  # the nodes of those silos
+    unprepared: set[str] = field(default_factory=set)  # silos that must first be told what the question is about
+    forgot: set[str] = field(default_factory=set)  # silos that replied, but lost their memory and began from nothing
     down: dict[str, int] = field(default_factory=dict)
     up: dict[str, int] = field(default_factory=dict)
 
     def fail(self, silo: str, reason: str, node: int | None = None) -> str:
-        """Take down why a silo does not answer, or its node states that it cannot.
-
-        The same in words is to be said at once: others may take their time.
-        """
+        """Record why a silo does not answer; ``node`` is given if the silo itself states it. Returns it in words."""
         reason = one_line(reason.removeprefix(f"{silo}: "), MOST_SAID).rstrip(".")  # sentences go on after it
         self.failures[silo] = reason
         if node is not None:
@@ -54,9 +51,9 @@ class Exchange:
         return f"{silo} did not answer '{self.question}': {reason}"
 
     def then(self, later: "Exchange") -> "Exchange":
-        """Both together; a silo that answered has not failed.
+        """Both exchanges as one; a silo that answered in either has not failed.
 
-        Nobody is unprepared in what comes of it: whoever was, was told and asked again, and answered or failed.
+        Nobody is unprepared in it: whoever was has been told and asked again, and has answered or failed.
         """
         replies = self.replies | later.replies
         return Exchange(
@@ -71,7 +68,7 @@ class Exchange:
         )
 
     def without_replies(self) -> "Exchange":
-        """What it cost, and who failed: the answers themselves are not of interest."""
+        """What it cost and who failed, without the answers."""
         return replace(self, replies={})
 
 

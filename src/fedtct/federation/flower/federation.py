@@ -1,4 +1,4 @@
-"""A federation over a Flower grid: silos elsewhere, each question a message, silos that may be late, gone or wrong."""
+"""A federation over a Flower grid: silos on other machines, which may be late, absent or wrong."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -23,13 +23,17 @@ PAUSE_SECONDS = 3.0
 
 
 class FlowerFederation(Federation):
-    """Silos behind a Flower grid. A round takes those that answer; ``note`` is told who did, who did not and why.
+    """Silos behind a Flower grid. A round counts if enough of them answer.
 
-    ``warn`` is told of a silo that does not answer as soon as that is known. ``own_model`` is the module:function that
-    makes the model, on every machine, where it is no name of fedtct's. ``keys`` tells whose key a node has.
+    - ``run``: the name under which silos keep what they remember of this run
+    - ``note``: told of every round: who answered, who did not and why
+    - ``own_model``: the module:function that makes the model on every machine, if it is not one of fedtct's
+    - ``warn``: told of a silo that does not answer as soon as that is known
+    - ``keys``: the silo that each node's key was made for, as far as that is known
+    - ``plan``: what a run will spend of silos' privacy, so that they can refuse before it begins
     """
 
-    begins_anew = True  # one that is missing may never come back
+    begins_anew = True  # a silo that is missing may never come back
 
     def __init__(
         self,
@@ -46,24 +50,24 @@ class FlowerFederation(Federation):
         self.roster, self.standing = Roster(keys), Standing()
         self.post = Post(grid, terms, self.roster, self._heard, warn)
         self._spec: NetworkSpec | None = None
-        self._network = ""  # goes out with every question: the process that answers knows nothing yet
-        self._tags = {"moments": "", "normalise": ""}  # the names of features that questions are about
-        self._plan = plan or {}  # what a run will spend of silos' privacy: they refuse before it begins
-        self._describe: Message = {}  # how silos are asked what they hold
-        self._prepared: dict[str, Message] = {}
-        self._answered: set[str] = set()  # who did, when last asked
-        self._unfit: dict[str, str] = {}  # who came since and cannot take part, and why
+        self._network = ""  # sent with every question, because a new process answers it
+        self._tags = {"moments": "", "normalise": ""}  # names of raw and normalised features, by content
+        self._plan = plan or {}
+        self._describe: Message = {}  # the question that silos are asked first
+        self._prepared: dict[str, Message] = {}  # questions that later ones rest on, for silos that missed them
+        self._answered: set[str] = set()  # silos that answered the last question
+        self._unfit: dict[str, str] = {}  # silos that came later and cannot take part, and why
 
     def __len__(self) -> int:
         return len(self.roster.seats)
 
     def expect(self, silos: Mapping[str, int]) -> None:
-        """Those who began the run keep their seats."""
+        """The silos that the run began with keep their seats."""
         self.roster.samples = dict(silos) | self.roster.samples
         self.roster.seat(self.roster.seats, {name: seat for seat, name in enumerate(silos)})
 
     def leave_out(self, reasons: Mapping[str, str]) -> None:
-        """As in any round of a run, the others go on if they are enough."""
+        """The others go on, if they are enough for a round."""
         if len(self.roster.seats) - len(reasons) < self.terms.min_silos:
             super().leave_out(reasons)
         for name, reason in reasons.items():
@@ -86,11 +90,11 @@ class FlowerFederation(Federation):
         return Replies([done.replies[name] for name in names], cost, total)
 
     def close(self) -> None:
-        """The run is over: silos remove what they kept for it. One that is not there removes it when it is old."""
+        """Tell silos that the run is over: they remove what they kept for it. Absent ones do so when it is old."""
         self._exchange(FORGET, {}, list(self.grid.get_node_ids()), self.terms.min_silos)
 
     def snapshot(self) -> dict[str, Tensor]:
-        """Silos keep their memory; the server keeps which rounds it is of, and who sits where."""
+        """Of which rounds silos remember something, who has which seat, and samples; silos keep the memory itself."""
         seats = {f"seat/{name}": seat for name, seat in self.roster.seats.items()}
         samples = {f"samples/{name}": count for name, count in self.roster.samples.items()}
         return self.standing.snapshot() | as_tensors(seats | samples)
@@ -125,7 +129,7 @@ class FlowerFederation(Federation):
     def _gather(self) -> Exchange:
         """Wait for as many silos as there should be, ask what they hold and give them seats.
 
-        One that tells why it cannot take part is not asked again; others begin without it if they are enough.
+        A silo that states why it cannot take part is not asked again; the others begin without it if they are enough.
         """
         start, found, terms = time.monotonic(), Exchange("describe"), self.terms
         self.roster.forget_names()
@@ -147,7 +151,7 @@ class FlowerFederation(Federation):
         return found
 
     def _nodes(self) -> list[int]:
-        """The nodes that are there and known; newcomers are asked what they hold first."""
+        """The connected nodes of silos that take part; newcomers are first asked what they hold."""
         self.roster.see(self.grid.get_node_ids())
         self._unfit = {}
         if strangers := self.roster.strangers():
@@ -168,16 +172,16 @@ class FlowerFederation(Federation):
     # Asking
 
     def _collect(self, question: str, message: Message) -> Exchange:
-        """Replies of at least ``min_silos`` silos; while there are fewer the others are asked again.
+        """Replies of at least ``min_silos`` silos; while there are fewer, the others are asked again.
 
-        But for those that told why they cannot answer: asked again, they would tell the same.
+        Silos that state why they cannot answer are not: they would state it again.
         """
         start, end, done = time.monotonic(), 0.0, Exchange(question)
         while True:
             settled = done.replies.keys() | done.stated.keys()
             nodes = [node for node in self._nodes() if self.roster.name(node) not in settled]
             enough = self.terms.min_silos - len(done.replies)
-            if about(question).builds_features:  # with statistics that hold for all: late is better than left out
+            if about(question).builds_features:  # for statistics that hold for the whole run: wait for all
                 enough = max(enough, sum(self.roster.name(node) in self._answered for node in nodes))
             done = done.then(self._ask_prepared(question, message, nodes, enough))
             for name in self.roster.seats.keys() - done.replies.keys() - done.failures.keys():
@@ -193,7 +197,7 @@ class FlowerFederation(Federation):
         return done
 
     def _ask_prepared(self, question: str, message: Message, nodes: list[int], enough: int) -> Exchange:
-        """Ask; a silo that lacks features or weights that the question is about is told of them, and asked again."""
+        """Ask; silos that lack the features or weights that the question is about are told of them and asked again."""
         done = self._exchange(question, message, nodes, enough)
         if not done.unprepared:
             return done
@@ -208,7 +212,7 @@ class FlowerFederation(Federation):
         return done.then(last)
 
     def _exchange(self, question: str, message: Message, nodes: list[int], enough: int | None = None) -> Exchange:
-        """Send a question to nodes, with where the run stands, and take in what they reply."""
+        """Send a question to nodes, with where the run stands, and collect their replies."""
         envelope = Envelope(
             question,
             self.run,
@@ -221,7 +225,7 @@ class FlowerFederation(Federation):
         return self.post.exchange(Letter(message, envelope, self.standing.last(), self._spec), nodes, enough)
 
     def _wait_for(self, needed: int, done: Exchange) -> None:
-        """Silos are missing: say so, once for each number of them, and give them a moment."""
+        """Say how many silos have answered so far, if it was not said before, and wait a moment."""
         count, who = len(done.replies), f": {', '.join(sorted(done.replies))}" if done.replies else ""
         self.post.tell(f"{count} of {needed} silos have answered{who}; waiting for more, {self.terms.wait:g} s at most")
         time.sleep(PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""Questions as messages over a Flower grid: sent to nodes, waited for, and sorted in."""
+"""Questions as messages over a Flower grid: sent to nodes; their replies awaited, checked and sorted."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,18 +34,18 @@ from fedtct.questions import Message
 from fedtct.tangent import feature_count
 
 POLL_SECONDS = 0.3
-FORGET_SECONDS = 30.0  # at most, to confirm that what was kept for a run is removed: all else is done by then
-SPARE_SECONDS = 30.0  # after which Flower drops a question that nobody waits for any more
+FORGET_SECONDS = 30.0  # at most, for silos to confirm that they removed what they kept for a run
+SPARE_SECONDS = 30.0  # Flower keeps a question for so much longer than its replies are waited for
 
 
 @dataclass(frozen=True)
 class Letter:
-    """A question on its way: what it says, where the run stands, and what replies are checked by."""
+    """A question on its way: its message, where the run stands, and what replies are checked by."""
 
     message: Message
-    envelope: Envelope  # but for each silo's own seat and last round
-    last: Mapping[str, int]  # the round that each silo goes on from; who is not in it begins from nothing
-    spec: NetworkSpec | None  # of the network, once there is one
+    envelope: Envelope  # without each silo's own seat and last round
+    last: Mapping[str, int]  # the round that each silo goes on from; others begin from nothing
+    spec: NetworkSpec | None  # the network's, once there is one
 
     @property
     def question(self) -> str:
@@ -53,7 +53,7 @@ class Letter:
         return self.envelope.question
 
     def flaw(self, reply: Message, samples: int | None, held_out: int | None) -> str:
-        """Why a reply cannot be used, of a silo that told of so many samples; empty if it can."""
+        """Why the reply of a silo with so many samples cannot be used; empty if it can."""
         asked, spec = self.message, self.spec
         features = min(asked["p"], feature_count(spec)) if spec and "p" in asked else 0
         outputs = spec.num_classes if spec else 0
@@ -61,7 +61,7 @@ class Letter:
 
 
 class Post:
-    """Takes questions to nodes. ``heard`` is told of every answer, ``warn`` of every silo that gives none."""
+    """Takes questions to nodes. ``heard`` is called after every reply, ``warn`` for every silo that gives none."""
 
     def __init__(
         self,
@@ -72,12 +72,12 @@ class Post:
         warn: Callable[[str], None],
     ) -> None:
         self.grid, self.terms, self.roster, self.heard, self.warn = grid, terms, roster, heard, warn
-        self._told: set[str] = set()  # what was warned of since the round began
-        self._uncounted: dict[int, str] = {}  # which answers of nodes, and why, until they are told
-        self._changed: set[str] = set()  # silos whose data was said to be other data
+        self._told: set[str] = set()  # the warnings of this round
+        self._uncounted: dict[int, str] = {}  # nodes' answers that did not count, and why: told next time
+        self._changed: set[str] = set()  # silos that were warned of because their data changed
 
     def exchange(self, letter: Letter, nodes: Sequence[int], enough: int | None = None) -> Exchange:
-        """Send a question to nodes and take in what they reply in time; after ``enough`` answers time is short."""
+        """Send a question to nodes and collect what they reply in time, which ends sooner after ``enough`` replies."""
         done, terms, ends = Exchange(letter.question), self.terms, letter.question == FORGET
         pending = self._send(done, letter, nodes)
         limit = min(terms.round_timeout, FORGET_SECONDS) if ends else terms.round_timeout
@@ -99,7 +99,7 @@ class Post:
         return done
 
     def begin_round(self) -> None:
-        """What was warned of may be warned of again."""
+        """Forget this round's warnings, so that the next one may give them again."""
         self._told.clear()
 
     def tell(self, text: str) -> None:
@@ -109,7 +109,7 @@ class Post:
             self.warn(text)
 
     def _send(self, done: Exchange, letter: Letter, nodes: Sequence[int]) -> dict[str, int]:
-        """Hand a question to Flower, for each node with its own envelope; which node each message went to."""
+        """Hand a question to Flower, with an envelope for each node. Returns the nodes by the ids of their messages."""
         content = pack(letter.message, {VERSION: fedtct.__version__}, letter.envelope.fp16)
         sent = [self._addressed(letter, content, node) for node in nodes]
         pushed = self.grid.push_messages(sent) if sent else []
@@ -128,7 +128,7 @@ class Post:
         return FlowerMessage(addressed(content, seal(own)), node, kind, ttl=self.terms.round_timeout + SPARE_SECONDS)
 
     def _take(self, done: Exchange, letter: Letter, node: int, reply: FlowerMessage) -> None:
-        """Sort a reply in: an answer, a silo that must be prepared first, or a failure."""
+        """Sort a reply: it is an answer, or the silo must be prepared first, or it failed."""
         called, known = self.roster.name(node), self.roster.knows(node)
         if reply.has_error():
             self.tell(done.fail(called, f"Flower says: {reply.error.reason or reply.error.code}"))
@@ -137,7 +137,7 @@ class Post:
             message, own = unpack(reply.content)
             name = str(own[SILO])
             reason = self._objection(letter, node, message, own)
-        except Exception as error:  # whatever it is that a silo sent
+        except Exception as error:  # a silo may send anything
             reason = f"its reply cannot be read ({type(error).__name__}): does it run fedtct {fedtct.__version__}?"
             self.tell(done.fail(called, reason, node))
             self._uncounted[node] = f"{letter.envelope.asked}: {reason}"
@@ -154,7 +154,7 @@ class Post:
             self.warn(f"{name}: {OTHER_DATA}")
         if reason:
             self.tell(done.fail(name, reason, node))
-            if ERROR not in own:  # that it could not answer, it knows
+            if ERROR not in own:  # else the silo knows that it could not answer
                 self._uncounted[node] = f"{letter.envelope.asked}: {reason}"
         elif own.get(UNPREPARED):
             done.unprepared.add(name)
@@ -163,9 +163,9 @@ class Post:
             done.forgot |= {name} if own.get(FORGOT) else set()
 
     def _objection(self, letter: Letter, node: int, message: Message, own: dict[str, Any]) -> str:
-        """Why a reply is no answer, as the silo says or as is found here; empty if it is one.
+        """Why a reply is no answer, as the silo states or as is found here; empty if it is one.
 
-        Once it is known who a silo is, its node answers for no other.
+        Once it is known which silo a node belongs to, the node answers for no other.
         """
         name, called = str(own[SILO]), self.roster.name(node)
         if (version := own.get(VERSION, "of no version")) != fedtct.__version__:

@@ -1,4 +1,4 @@
-"""Who is who behind a Flower grid: a silo is known by its name, whatever node it is at the moment."""
+"""Which silo is which node of a Flower grid: silos are known by their names, and their nodes may change."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,9 +6,9 @@ from fedtct.tasks import DIGITS
 
 
 class Roster:
-    """Silos by name. A silo may restart, and be another node afterwards; its seat, a number, stays its own.
+    """Silos by name. A silo that restarts may be another node afterwards; its seat, a number, stays its own.
 
-    ``keys`` tells whose key a node has, where that is known: such a node has that name and no other.
+    ``keys`` tells for which silo a node's key was made, where that is known: the node can be no other silo.
     """
 
     def __init__(self, keys: Mapping[int, str] | None = None) -> None:
@@ -18,18 +18,18 @@ class Roster:
         self.held_out: dict[str, int] = {}
         self._connected: list[int] = []
         self._names: dict[int, str] = {}
-        self._refused: dict[int, tuple[str, str]] = {}  # nodes, with their silos and why
+        self._refused: dict[int, tuple[str, str]] = {}  # by node: the silo's name, and why
 
     def name(self, node: int) -> str:
-        """What a node's silo is called; before that is known, the node."""
+        """The name of a node's silo, or of the node as long as that is not known."""
         return self._names.get(node) or self.keys.get(node) or f"node {node}"
 
     def knows(self, node: int) -> bool:
-        """Whether it is known who a node is, from its key or because it said so."""
+        """Whether it is known which silo a node belongs to, by its key or because it said so."""
         return node in self._names or node in self.keys
 
     def see(self, nodes: Iterable[int]) -> None:
-        """These nodes are connected. One that was refused and left may try again."""
+        """Take these nodes as the connected ones. A node that was refused, and left since, may try again."""
         self._connected = list(nodes)
         self._refused = {node: why for node, why in self._refused.items() if node in self._connected}
 
@@ -42,11 +42,11 @@ class Roster:
         return [node for node in self._connected if self._names.get(node) in self.seats]
 
     def taken(self, name: str, node: int) -> bool:
-        """Whether another node that is there has this name."""
+        """Whether another connected node has this name."""
         return any(other == name and n != node and n in self._connected for n, other in self._names.items())
 
     def introduce(self, node: int, name: str, samples: int, held_out: int) -> str:
-        """A node says which silo it is; returns why that cannot be, if it cannot."""
+        """Take a node as the silo of this name; returns why it cannot be, or nothing."""
         if self.taken(name, node):
             return "another silo has this name: every silo needs one of its own"
         # A silo that restarted may be a new node: the old one is gone.
@@ -55,7 +55,7 @@ class Roster:
         return ""
 
     def refuse(self, name: str, reason: str) -> None:
-        """A silo cannot take part."""
+        """Let a silo take no part, for this reason."""
         nodes = {node for node, other in self._names.items() if other == name}
         self._names = {node: other for node, other in self._names.items() if node not in nodes}
         self._refused |= dict.fromkeys(nodes, (name, reason))
@@ -65,17 +65,17 @@ class Roster:
         return dict(self._refused.values()).get(name, "not connected")
 
     def seat(self, names: Iterable[str], taken: Mapping[str, int]) -> None:
-        """Seats that are taken stay; the others get the next ones by name."""
+        """Give silos seats: those that are ``taken`` stay, the other silos get the next ones in the order of names."""
         self.seats = dict(taken)
         for name in sorted(set(names) - set(taken), key=_natural):
             self.seats[name] = len(self.seats)
 
     def forget_names(self) -> None:
-        """Everybody is to say anew who they are."""
+        """Forget which silo each node belongs to: all must say it anew."""
         self._names = {}
 
 
 def _natural(name: str) -> tuple[str, int]:
-    """Names that end in numbers in the order of these: silo-2 before silo-10."""
+    """A key that sorts names by the numbers at their ends: silo-2 before silo-10."""
     stem = name.rstrip("0123456789")
     return stem, int(name[len(stem) :][:DIGITS] or 0)

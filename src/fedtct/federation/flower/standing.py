@@ -1,4 +1,4 @@
-"""Where a run over a grid stands, and which of its rounds a silo's memory may be of."""
+"""Where a run over a grid stands, and from which of its rounds each silo's memory is."""
 
 import torch
 from torch import Tensor
@@ -7,19 +7,22 @@ from fedtct.errors import FedtctError
 
 
 class Standing:
-    """Rounds are counted as long as a run lasts, over both stages."""
+    """Counts rounds over both stages of a run, and keeps each silo's last one."""
 
     def __init__(self) -> None:
         self.position = 0  # rounds so far
-        self.since = 0  # what silos remember of rounds before this one no longer holds
+        self.since = 0  # memory of rounds before this one is no longer valid
         self.counted: dict[str, int] = {}  # the last round that a silo took part in
 
     def last(self) -> dict[str, int]:
-        """The round that each silo goes on from; who is not in it begins from nothing."""
+        """The round whose memory each silo goes on from; silos that are not in it begin from nothing."""
         return {silo: position for silo, position in self.counted.items() if position >= self.since}
 
     def move_on(self, present: set[str], forgot: set[str], correction: str) -> None:
-        """SCAFFOLD's corrections sum to zero over those who made them: when one is missing or lost, all begin anew."""
+        """Count a round, which these silos took part in, and of which some ``forgot`` their memory.
+
+        SCAFFOLD's corrections sum to zero over the silos that made them: if one is missing or lost, all begin anew.
+        """
         if forgot and correction == "feddyn":
             raise FedtctError(
                 f"{min(forgot)} has lost its part of FedDyn's sum of gradients: its cache was removed or damaged. "
@@ -44,10 +47,10 @@ class Standing:
 
 
 def as_tensors(values: dict[str, int]) -> dict[str, Tensor]:
-    """Numbers as checkpoints hold them."""
+    """Whole numbers in the form that checkpoints hold."""
     return {key: torch.tensor(value) for key, value in values.items()}
 
 
 def under(prefix: str, snapshot: dict[str, Tensor]) -> dict[str, int]:
-    """The numbers of a checkpoint whose names begin so, without that beginning."""
+    """The numbers of a checkpoint whose names have this prefix, by their names without it."""
     return {key.removeprefix(prefix): int(value) for key, value in snapshot.items() if key.startswith(prefix)}

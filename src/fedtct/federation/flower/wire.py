@@ -1,4 +1,4 @@
-"""The form in which messages travel over Flower: one record of arrays, one of plain values, nothing that can run."""
+"""The form of messages over Flower: one record of arrays and one of plain values, nothing that can be executed."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ from fedtct.questions import Message, about
 
 ARRAYS, CONFIG, OWN = "arrays", "config", "fedtct."
 SILO, ERROR, UNPREPARED = OWN + "silo", OWN + "error", OWN + "unprepared"
-VERSION = OWN + "version"  # of fedtct, beside the envelope of every question and in every reply
+VERSION = OWN + "version"  # fedtct's, in every question and every reply
 FORGOT = OWN + "forgot"  # the silo should remember a round and does not: its answer begins from nothing
 CHANGED = OWN + "changed"  # the silo's data is not what it was when the run began
 OTHER_DATA = (
@@ -33,11 +33,13 @@ FORGET = "forget"  # the run is over: a silo removes what it kept for it
 
 @dataclass(frozen=True)
 class Envelope:
-    """What a question carries besides its message: whose it is, and where the run stands.
+    """What a question carries besides its message: to which silo it goes, and where the run stands.
 
-    The round is number ``position``; a silo goes on from what it remembers of round ``last``, the last of its own that
-    counted, or from nothing if that is negative. ``recipe`` and ``features`` name the features that the question needs.
-    ``uncounted`` tells which answer of the silo's before did not count, and why: it cannot know otherwise.
+    - ``run``: the run's name, and ``seat``: the silo's number in it
+    - ``position``: the number of the round
+    - ``last``: the last round of the silo's own that counted, whose memory it goes on from; negative: from nothing
+    - ``recipe`` and ``features``: names of the raw and the normalised features that the question needs
+    - ``uncounted``: which earlier answer of the silo did not count, and why: it cannot know otherwise
     """
 
     question: str
@@ -53,19 +55,19 @@ class Envelope:
 
     @property
     def asked(self) -> str:
-        """The question, for people."""
+        """The question in words."""
         return f"'{self.question}'" + (f" of round {self.position + 1}" if about(self.question).memory else "")
 
 
 def pack(message: Message, own: dict[str, Any], fp16: bool = False) -> RecordDict:
-    """A message as one record of arrays and one of plain values; ``own`` is not for the algorithm."""
+    """A message as one record of arrays and one of plain values; ``own`` is fedtct's own, not the algorithm's."""
     arrays = {k: as_array(v, fp16 and k in IN_FP16) for k, v in message.items() if isinstance(v, Tensor)}
     plain = {k: v for k, v in message.items() if not isinstance(v, Tensor)}
     return RecordDict({ARRAYS: ArrayRecord(arrays), CONFIG: ConfigRecord(plain | own)})
 
 
 def addressed(content: RecordDict, own: dict[str, Any]) -> RecordDict:
-    """The same message with something more that is not for the algorithm: everybody's copy has the same arrays."""
+    """A copy of a packed message with more of fedtct's own values; it shares the arrays."""
     plain = ConfigRecord(dict(content.config_records[CONFIG]) | own)
     return RecordDict({ARRAYS: content.array_records[ARRAYS], CONFIG: plain})
 
@@ -88,7 +90,7 @@ def as_array(tensor: Tensor, fp16: bool) -> Array:
 
 
 def unpack(content: RecordDict) -> tuple[Message, dict[str, Any]]:
-    """The message in a record, and what is not for the algorithm."""
+    """The message in a record, and fedtct's own values."""
     message: Message = {k: torch.from_numpy(a.numpy()) for k, a in content.array_records[ARRAYS].items()}
     message = {k: v.float() if v.dtype == torch.float16 else v for k, v in message.items()}
     config = content.config_records[CONFIG]
@@ -123,7 +125,7 @@ def unseal(own: dict[str, Any]) -> Envelope:
 def network_text(spec: NetworkSpec, own_model: str = "") -> str:
     """Everything but the weights, from which silos build the network; ``own_model`` is the function that makes it.
 
-    Buffers that are no weights go along if the server has them from a file, since silos do not have it.
+    Other buffers go along if the server has them from a file, which silos do not have.
     """
     fixed = save({name: buffer.cpu().contiguous() for name, buffer in spec.fixed.items()})
     return json.dumps(spec.record() | {OWN_MODEL: own_model, FIXED: base64.b64encode(zlib.compress(fixed)).decode()})
