@@ -45,8 +45,8 @@ class SiloSetup:
     precision: str = "auto"
     secret: str = ""  # what noise is drawn with
     budget: Budget | None = None  # of privacy; without one the server decides how much noise replies have
-    fingerprint: Callable[[], str] = str  # of its data, if it lies in files
-    glance: Callable[[], str] = str  # of how these look from outside: as long as that holds, so does the fingerprint
+    fingerprint: Callable[[], str] = str  # of the data's content; empty if unknown
+    glance: Callable[[], str] = str  # of the files' sizes and times: while it is the same, so is the fingerprint
     keeps_samples: bool = False  # in the cache, because reading them takes long
     app: Callable[[], Path] = Path.cwd  # the folder of the app that came with the run
     installed_models: bool = False  # whether a server's message may call any installed module, not only that app
@@ -58,7 +58,7 @@ class Unprepared(Exception):
 
 
 def respond(setup: SiloSetup, envelope: Envelope, message: Message, add_noise: AddNoise) -> Message:
-    """Answer with what the cache holds, and keep what the next question will need."""
+    """Answer a question with the data and the cache, and keep in the cache what the next question will need."""
     if not re.fullmatch(r"\w{1,64}", envelope.run):  # it names a folder
         raise FedtctError(f"'{envelope.run}' is no name of a run")
     cache = RunCache(setup.cache, envelope.run, setup.cache_bytes)
@@ -74,7 +74,7 @@ def respond(setup: SiloSetup, envelope: Envelope, message: Message, add_noise: A
         return kept | notes
     silo = _seated(setup, _samples(setup, cache, data), envelope, add_noise)
     federation = LocalFederation([silo], silo.device, precision=setup.precision)
-    if envelope.network and question != "describe":  # whether its data fits is for the server to say
+    if envelope.network and question != "describe":  # the server says whether the data fits
         federation.use(_network(json.loads(envelope.network), setup))
     if "moments" in about(question).rests_on:
         _take_features(silo, cache, envelope, data)
@@ -93,20 +93,20 @@ def _samples(setup: SiloSetup, cache: RunCache, data: DataMarks) -> SiloData:
     if kept := cache.samples(data.now):
         return SiloData(setup.name, *kept)
     silo = setup.load()
-    if data.now and setup.glance() == data.glance:  # else files changed as they were read
+    if data.now and setup.glance() == data.glance:  # else files changed while they were read
         cache.keep_samples(silo.parts(), data.now)
     return silo
 
 
 def _seated(setup: SiloSetup, silo: SiloData, envelope: Envelope, add_noise: AddNoise) -> SeatedSilo:
-    """The silo at the place that the server gives it; one with a budget counts what it tells."""
+    """The silo at the place that the server gives it; one with a budget is charged for each noisy reply."""
     device, secret = pick_device(setup.device), _secret(setup, envelope)
     spend = partial(setup.budget.spend, envelope.run) if setup.budget else None
     return SeatedSilo(silo, envelope.seat, device, secret=secret, add_noise=add_noise, spend=spend)
 
 
 def _network(record: dict[str, Any], setup: SiloSetup) -> NetworkSpec:
-    """The network that a question is about; a model of the federation's own is made by code that came with the run."""
+    """The network that a question is about; one that is not fedtct's is made by code that came with the run."""
     own = record[OWN_MODEL]
     build = import_function(own, setup.app(), installed=setup.installed_models) if own else None
     spec = replace(NetworkSpec.from_record(record, build), fixed=fixed_buffers(record))
@@ -116,13 +116,13 @@ def _network(record: dict[str, Any], setup: SiloSetup) -> NetworkSpec:
 
 
 def _secret(setup: SiloSetup, envelope: Envelope) -> str:
-    """Noise differs from run to run, and with the network that is asked about. In a simulation the seed decides."""
+    """What noise is drawn with: it differs from run to run and by network; empty in a simulation."""
     network = hashlib.sha256(envelope.network.encode()).hexdigest()
     return setup.secret and f"{setup.secret}/{envelope.run}/{network}"
 
 
 def _kept_answer(cache: RunCache, envelope: Envelope, data: DataMarks) -> Message:
-    """What was answered when the features were built, if they are there already; empty if they are not."""
+    """The answer that was given when the features were built, if they are in the cache already; else empty."""
     question = envelope.question
     tensors, which = cache.features() if about(question).builds_features else ({}, {})
     if not which or which["recipe"] != envelope.recipe or which["data"] != data.now:
@@ -140,10 +140,10 @@ def _take_features(silo: SeatedSilo, cache: RunCache, envelope: Envelope, data: 
     if which.get("recipe") != envelope.recipe or (raw and envelope.question != "normalise"):
         raise Unprepared
     if not raw and which["features"] != envelope.features:
-        cache.drop_features()  # normalised in another way: the raw ones are gone
+        cache.drop_features()  # normalised in another way, and the raw ones are gone
         raise Unprepared
-    if not _made_of(silo, data).items() <= which.items():  # rows would be regressed on what is to be learnt of others
-        if which["data"] == data.now:  # it is not known yet, as where a function makes them
+    if not _made_of(silo, data).items() <= which.items():  # rows would be paired with the answers of others
+        if which["data"] == data.now:  # it is not known yet: data that a function makes has no fingerprint
             warnings.warn(OTHER_DATA, stacklevel=2)
         cache.drop_all_of_the_data()
         raise Unprepared
@@ -151,12 +151,12 @@ def _take_features(silo: SeatedSilo, cache: RunCache, envelope: Envelope, data: 
 
 
 def _made_of(silo: SeatedSilo, data: DataMarks) -> dict[str, str]:
-    """Names for what features are made of: the data, and what is to be learnt of its samples, in their order."""
+    """Digests of what features are made for: the data, and the answers in the order of its samples."""
     return {"data": data.now, "answers": digest({"y": silo.y, "held_y": silo.held_y})}
 
 
 def _take_frozen(silo: SeatedSilo, cache: RunCache, message: Message) -> None:
-    """Bring back the weights that are not trained, if they are those that the question names."""
+    """Give the silo its frozen weights back, if they are those that the question names."""
     told = cache.frozen() | {"trainable": message["trainable"]}
     if digest(told) != message["frozen"]:
         raise Unprepared
@@ -164,7 +164,7 @@ def _take_frozen(silo: SeatedSilo, cache: RunCache, message: Message) -> None:
 
 
 def _take_memory(silo: SeatedSilo, cache: RunCache, envelope: Envelope, message: Message) -> bool:
-    """Bring back what the silo remembered after the round before; whether all is there that should be."""
+    """Give the silo back what it remembered after its last round. Returns whether all is there that should be."""
     stage = about(envelope.question).memory
     memory = cache.memory(envelope.last).get(stage, {})
     silo.memory = {stage: {name: value.to(silo.device) for name, value in memory.items()}}

@@ -1,7 +1,7 @@
-"""What a silo keeps on its own disk between questions, each of which finds a new process: memory, features, images.
+"""What a silo keeps on its own disk between questions, as a new process answers each: memory, features, images.
 
-Files are safetensors with a checksum, replaced whole. What cannot be read, or is not what was written, counts as not
-there, and is built again.
+Files are safetensors with a checksum, replaced whole. A file that cannot be read, or whose checksum is wrong, counts as
+missing, and is built again.
 """
 
 import os
@@ -26,20 +26,20 @@ from fedtct.training import Memory
 
 FEATURES, FROZEN, CHECKSUM = "features.safetensors", "frozen.safetensors", "checksum"
 SAMPLES, DATA = "samples.safetensors", "data.json"
-KEEP_SECONDS = 30 * 24 * 3600.0  # for a run whose end a silo never heard of
+KEEP_SECONDS = 30 * 24 * 3600.0  # what is kept for a run whose end the silo never heard of
 
 
 class DataMarks(NamedTuple):
-    """Fingerprints of a silo's data, when it first heard of the run and by now, and how it looks; empty if unknown."""
+    """Fingerprints of a silo's data; empty if unknown."""
 
-    begun: str
+    begun: str  # when the silo first heard of the run
     now: str
-    glance: str
-    before: str  # at the question before
+    glance: str  # of the files' sizes and times, now
+    before: str  # at the question before this one
 
     @property
     def is_other(self) -> bool:
-        """Whether it is not what it was when the run began."""
+        """Whether the data is not what it was when the run began."""
         return self.now != "" and self.now != self.begun
 
 
@@ -59,11 +59,11 @@ class RunCache:
         return memory
 
     def remember(self, position: int, memory: Mapping[str, Memory], last: int) -> None:
-        """Keep the memory after a round, and after the one before it: this one may not count, or be asked again.
+        """Keep the memory after a round, and that after round ``last``: this round may not count, or be asked again.
 
-        Later rounds' stay, for this answer may be late. What a run left that then went on from an earlier round is not
-        taken for its own: a silo is asked to go on only from a round that it has answered, and so written, since.
-        Nothing piles up: every round removes those before it.
+        Memory of later rounds stays, because this answer may be late. Should the run have gone on from an earlier round
+        since, it does no harm: a silo goes on only from rounds that it has answered, and so overwritten, after that.
+        Every round removes the memory of those before it, so that nothing piles up.
         """
         tensors = {f"{stage}/{name}": t for stage, part in memory.items() for name, t in part.items()}
         if tensors:
@@ -79,15 +79,15 @@ class RunCache:
         return _read(self.folder / FEATURES) or ({}, {})
 
     def keep_features(self, tensors: Mapping[str, Tensor], which: Mapping[str, str]) -> None:
-        """Put these in the place of the features before."""
+        """Replace the features."""
         self._write(self.folder / FEATURES, tensors, which)
 
     def drop_features(self) -> None:
-        """These are of no use any more."""
+        """Remove the features."""
         (self.folder / FEATURES).unlink(missing_ok=True)
 
     def drop_all_of_the_data(self) -> None:
-        """It is no longer what features and memory were made of."""
+        """Remove features and memory: the data that they were made of has changed."""
         self.drop_features()
         for number in self._rounds():
             self._round(number).unlink(missing_ok=True)
@@ -98,24 +98,24 @@ class RunCache:
         return tensors
 
     def keep_frozen(self, tensors: Mapping[str, Tensor]) -> None:
-        """Put these in the place of those before."""
+        """Replace the weights that are not trained."""
         self._write(self.folder / FROZEN, tensors, {})
 
     def samples(self, data: str) -> list[Any]:
-        """The parts of these data's samples; none if they are not kept."""
+        """The parts of the samples of data with this fingerprint; none if they are not kept."""
         tensors, which = _read(self.folder / SAMPLES) or ({}, {})
         parts = [tensors[name] for name in sorted(tensors)] if which.get("data") == data else []
         return [_as_names(part) if part.dtype == torch.int32 else part for part in parts]
 
     def keep_samples(self, parts: Sequence[Any], data: str) -> None:
-        """Keep images and what is to be learnt of them, if there is room: they can be read again."""
+        """Keep images and their answers if there is room; if not, they are read again."""
         tensors = {str(n): part if isinstance(part, Tensor) else _as_numbers(part) for n, part in enumerate(parts)}
         if _size(self.root) + sum(tensor.nbytes for tensor in tensors.values()) <= self.limit:
             with suppress(FedtctError, OSError):
                 self._write(self.folder / SAMPLES, tensors, {"data": data})
 
     def data(self, glance: str, fingerprint: Callable[[], str]) -> DataMarks:
-        """Which data the silo has by now. Its files are read only if they no longer look as they did."""
+        """Which data the silo has now. The fingerprint is computed only if the ``glance`` has changed."""
         file = self.folder / DATA
         known = _read_marks(file)
         now = known["now"] if known and glance and glance == known["glance"] else fingerprint()
@@ -126,7 +126,7 @@ class RunCache:
         return DataMarks(**marks, before=known.get("now", now))
 
     def forget(self) -> None:
-        """The run is over."""
+        """Remove all that was kept for the run: it is over."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _round(self, number: int) -> Path:
@@ -142,13 +142,13 @@ class RunCache:
         try:
             with replacing(path) as half:
                 save_file(parts, half, metadata=dict(which) | {CHECKSUM: _checksum(parts, which)})
-        except SafetensorError as error:  # it says so of a full disk, too
+        except SafetensorError as error:  # also if the disk is full
             raise FedtctError(
                 f"the silo's cache cannot be written to, in {self.root}: is the disk full?", error
             ) from error
 
     def _make_room(self, size: int) -> None:
-        """Drop what killed processes left, runs that are long gone, images, then the oldest, until there is room."""
+        """Remove what killed processes left and old runs; then, until there is room, images and the oldest runs."""
         drop_halves(self.folder)
         drop_old_runs(self.root)
         for samples in self.root.glob(f"*/{SAMPLES}"):  # they can be read again
@@ -166,7 +166,7 @@ class RunCache:
 
 
 def drop_old_runs(root: Path) -> None:
-    """Remove what was kept for runs that nobody has asked about for long."""
+    """Remove what was kept for runs without a question for long."""
     for folder in root.iterdir() if root.is_dir() else ():
         if folder.is_dir() and time.time() - _touched(folder) > KEEP_SECONDS:
             shutil.rmtree(folder, ignore_errors=True)
@@ -191,7 +191,7 @@ def _read_marks(path: Path) -> dict[str, str]:
 
 
 def _as_numbers(names: NDArray[np.str_]) -> Tensor:
-    """The letters of texts, as whole numbers: a row for each."""
+    """Texts as whole numbers, one for each letter, a row for each text."""
     return torch.from_numpy(names.view(np.int32).reshape(len(names), names.itemsize // 4))
 
 
@@ -200,7 +200,7 @@ def _as_names(letters: Tensor) -> NDArray[np.str_]:
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors, with copies of those that share memory, which safetensors refuses: of others, room is for one."""
+    """The tensors, with copies of those that share memory, which safetensors refuses; others are too large to copy."""
     apart: dict[str, Tensor] = {}
     whose: set[int] = set()
     for name, tensor in tensors.items():
@@ -212,7 +212,7 @@ def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _checksum(tensors: Mapping[str, Tensor], which: Mapping[str, str]) -> str:
-    """A number that another content would hardly have: disks and copies flip bits."""
+    """A checksum, to notice flipped bits."""
     total = zlib.crc32(repr(sorted(which.items())).encode())
     for name, tensor in sorted(tensors.items()):
         total = zlib.crc32(name.encode(), total)
@@ -232,7 +232,7 @@ def _size(folder: Path) -> int:
 
 
 def _files(folder: Path) -> Iterator[os.stat_result]:
-    """All files in a folder; a process that answers for another run may be replacing and removing some."""
+    """Sizes and times of all files in a folder, of which other processes may be replacing and removing some."""
     for where, _, names in os.walk(folder):
         for name in names:
             with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Can this silo take part? Its data, its key, the way to the server, and whether each trusts the other: in words."""
+"""Whether a silo can take part: its data, its key, the way to the server, and whether each trusts the other."""
 
 import json
 import os
@@ -26,7 +26,7 @@ SECONDS, TRUST_SECONDS = 10.0, 60.0  # to reach the server; for Flower to start 
 
 
 class Verdict(NamedTuple):
-    """One thing that was looked at; after one that is not right, those that need it are not looked at."""
+    """What came of one check; checks that need one that failed are not made."""
 
     right: bool
     text: str
@@ -148,7 +148,7 @@ def _be_trusted(silo: SiloConfig, file: Path) -> Verdict:
     """Connect as the silo would, and leave at once. Flower tells strangers nothing, so neither can this."""
     if process := process_of(silo.folder / "flwr"):  # Flower lets nobody in twice
         return Verdict(True, f"trust: this silo is running (process {process}): the server has let it in")
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:  # its own, should the silo start meanwhile
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:  # not the silo's own: it may start now
         return _try_to_connect([*supernode(silo, file, free_port()), "--max-retries", "1"], Path(home))
 
 

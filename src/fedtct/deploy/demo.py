@@ -1,4 +1,4 @@
-"""fedtct deploy up: digits dealt to silos on this machine, and TCT across them, with everything as in earnest."""
+"""fedtct deploy up: digits dealt to silos on this machine, and TCT across them, as it is across machines."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who is killed cannot end what it has started: so a new process has the system end it when its parent is gone."""
+"""A process that is killed cannot end those it started: these have the system end them when their parent is gone."""
 
 import ctypes
 import signal
@@ -9,7 +9,7 @@ PR_SET_PDEATHSIG = 1  # of Linux's prctl
 
 
 def ending_with_parent() -> Callable[[], object] | None:
-    """What a new process is to call for that; none where the system has no such thing.
+    """What a new process must call for that; none where the system cannot do it.
 
     It is made by the parent: between its beginning and its program a process must not load anything.
     """

@@ -1,4 +1,4 @@
-"""Flower's log as somebody reads it in a file: each line with its time, none of them empty, and no codes of colours."""
+"""Flower's log, readable in a file: each line with its time, none of them empty, and no codes of colours."""
 
 import logging
 import sys

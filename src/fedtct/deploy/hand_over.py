@@ -1,6 +1,6 @@
-"""What Flower starts to have a message answered: it hands that over to the process that waits for it (`warm.py`).
+"""The program that Flower starts for every message: it hands the work over to the process of `warm.py`.
 
-If nobody waits it becomes Flower's program itself. It is started for every message, so it loads next to nothing.
+If that process is not there, this one becomes Flower's own program. To start fast it imports next to nothing.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A whole federation on this machine: a SuperLink and SuperNodes on loopback, with TLS and keys as in earnest."""
+"""A whole federation on this machine: a SuperLink and SuperNodes on loopback, with TLS and keys as usual."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ START_SECONDS = 60.0
 class LocalDeployment:
     """Processes under ``folder``: ``server/``, and a folder for each silo with its silo.toml and log.
 
-    ``data`` says where each silo's data is. A federation that was there before is taken up again: silos have their
+    ``data`` says where each silo's data is. A federation that is there already is started again: silos have their
     caches, and the server knows nothing of earlier runs.
     """
 
@@ -93,7 +93,7 @@ class LocalDeployment:
         processes.stop([*self.nodes.values(), *link])
 
     def _move(self, silos: Iterable[str], address: str) -> None:
-        """To another port, as the old one may be taken; Flower's memory of silos that are gone would bar new ones."""
+        """Move to another port, as the old one may be taken, and drop Flower's database: it would bar the new nodes."""
         before = processes.address_of(self.server)
         for file in (self.server / "address", *map(self.silo_file, silos)):
             replace_text(file, before, address)

@@ -13,8 +13,8 @@ from fedtct.federation.flower.wire import pack, unpack
 from fedtct.models import Weights
 from fedtct.privacy import Draws, bounded, noisy_update, update_sensitivity
 
-# The mod's noise is sensitivity·√(2·ln(1.25/δ))/ε. Our account is of the whole run and exact, so the noise is given as
-# the sensitivity, and these make the factor one.
+# The mod's noise is sensitivity·√(2·ln(1.25/δ))/ε. Our account of the whole run is exact and needs another deviation:
+# that is given as the sensitivity, and these values make the factor one.
 EPSILON, DELTA = 1.0, 1.25 / math.sqrt(math.e)
 
 
@@ -30,7 +30,7 @@ def with_flowers_noise(
     answered = FlowerMessage(pack(update._asdict(), {}), reply_to=question)
     mod = LocalDpMod(clip, noise * update_sensitivity(clip), EPSILON, DELTA)
     numpys = np.random.normal
-    np.random.normal = Draws(key).normal  # type: ignore[assignment]  # see there for what is wrong with numpy's
+    np.random.normal = Draws(key).normal  # type: ignore[assignment]  # Draws tells what is wrong with numpy's
     try:
         noisy = mod(asked, context, lambda *_: answered)
     except ZeroDivisionError:  # by the norm of an update: that of a training that diverged is zero

@@ -1,4 +1,4 @@
-"""How a run goes, as lines of the server's log: its app writes them, the command that follows the run reads them."""
+"""A run's progress as lines of the server's log: the app writes them, the command that follows the run reads them."""
 
 import json
 import warnings
@@ -14,13 +14,13 @@ SAYS, EVENT = "fedtct: ", "fedtct> "
 
 
 def say(text: str) -> None:
-    """A line for people, whatever is in it: silos have a say in it, and must not write lines of the server's."""
+    """Write a line for people. It may hold silos' words, which must not pass for lines of their own."""
     print(SAYS + one_line(text), flush=True)
 
 
 @contextmanager
 def warnings_said(say: Callable[[str], None]) -> Iterator[None]:
-    """What is warned of is said, once: Python would write it where nobody looks."""
+    """While this lasts, warnings are said, each once: Python would write them where nobody looks."""
     with warnings.catch_warnings():
         warnings.showwarning = each_once(say)
         yield
@@ -42,13 +42,13 @@ class Speaker(Watcher):
         say(text)
 
     def record(self, row: Row) -> None:
-        """A row is complete; what it says of single silos is left out, there may be many."""
+        """A row is complete; its entries for single silos, who may be many, are left out."""
         plain = strict(as_plain(row))
         _write("record", {name: value for name, value in plain.items() if not isinstance(value, list)})
 
 
 def hear(line: str, watcher: Watcher) -> bool:
-    """Tell a watcher what a line says; returns whether the line was for it."""
+    """Tell a watcher what a line says. Returns whether the line was for a watcher."""
     if not line.startswith(EVENT):
         return False
     try:

@@ -1,4 +1,4 @@
-"""What will leave a silo: every message of a run with its arrays and bytes, found by running a round of it here."""
+"""What a run sends: all its messages with their arrays and bytes, found by running a round or two of it here."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,7 +24,7 @@ from fedtct.stage2 import Ridge
 from fedtct.tangent import Normaliser
 from fedtct.tct import TCT
 
-MOST_SAMPLES = 200  # of a file: they show what is sent as well as all of them
+MOST_SAMPLES = 200  # of a file: what is sent has the same form for more
 OF_THE_SAMPLES = {
     "pixels": "the mean and spread of the pixels of each channel",
     "float32": "how large their numbers are, as a root mean square",
@@ -38,7 +38,7 @@ OF_THE_ANSWERS = {
 
 
 class Disclosure(NamedTuple):
-    """A question of a run: how often it is asked, what it brings and what goes back, and what that reveals."""
+    """A question of a run: how often it is asked, its message and the reply, and what the reply reveals."""
 
     question: str
     times: int
@@ -63,13 +63,13 @@ def messages(config: RunConfig, x: Any, y: Any, num_classes: int | None, *, fp16
 
 
 def _silo(x: Any, y: Any) -> SiloData:
-    """A silo that judges by what it learns from: of so few samples a class might be among those held out alone."""
+    """A silo that holds out the samples it trains on: with so few, a class might otherwise be held out as a whole."""
     silo = Silo(x, y)
     return SiloData(silo.name, silo.x, silo.y, silo.x, silo.y)
 
 
 def made_up(shape: tuple[int, ...], num_classes: int) -> tuple[Tensor, Tensor]:
-    """Noise with every label on it: pixels if there are channels, height and width."""
+    """Made-up samples, noise with every label: pixels if the shape has channels, height and width."""
     y = torch.arange(num_classes).repeat(4)
     noise = torch.Generator().manual_seed(0)
     if len(shape) == 3:
@@ -98,7 +98,7 @@ def rows(lines: list[Disclosure]) -> Iterator[tuple[str, ...]]:
 
 
 class _Unsolved(Ridge):
-    """Nobody wants to know the solution for made-up samples: it has the right shape, and takes no time."""
+    """Ridge with an empty solution of the right shape: that of made-up samples would take time for nothing."""
 
     def decompose(self, sums: Sums, normaliser: Normaliser) -> RidgePath:
         d, outputs = len(sums.s) - 1, sums.t.shape[1]
@@ -107,7 +107,7 @@ class _Unsolved(Ridge):
 
 
 class _Recorder(LocalFederation):
-    """Keeps every message."""
+    """A federation that keeps every message."""
 
     def __init__(self, silos: list[SiloData], fp16: bool) -> None:
         super().__init__(silos, "cpu")
@@ -124,7 +124,7 @@ class _Recorder(LocalFederation):
         own = seal(Envelope(question, "0" * 16, network=self.network)) | {VERSION: fedtct.__version__}
         down, up = pack(message, own, fp16), pack(replies[0], {SILO: "silo"}, fp16)
         revealed = _revealed(question, message, replies[0])
-        if question == "regress":  # the second round may bring more than the first
+        if question == "regress":  # the second round's message may have more than the first's
             self.lines = [line for line in self.lines if line.question != question]
         self.lines.append(Disclosure(question, 1, message, replies[0], sent_bytes(down), sent_bytes(up), revealed))
         return replies

@@ -1,4 +1,4 @@
-"""Flower's waits, made shorter: it has no settings for them. One that waits in another way is as patient as it was."""
+"""Makes Flower wait for less time, which has no settings for that. Versions that wait in another way are unchanged."""
 
 import time
 from contextlib import suppress
@@ -25,9 +25,9 @@ def sleep_less(module: ModuleType) -> None:
 
 
 def pull_sooner() -> None:
-    """Have this process ask soon again for a part of a message that is not there yet.
+    """Have this process ask again sooner for a part of a message that is not there yet.
 
-    Messages are announced before their parts arrive, so that most are waited for once, and Flower waits for a second.
+    Messages are announced before their parts arrive, so that one waits for most of them; Flower would wait a second.
     """
     with suppress(ImportError, AttributeError):
         from flwr.supercore.inflatable import inflatable_utils as parts

@@ -25,18 +25,18 @@ from fedtct.tasks import NUMBERED
 
 SPENT = "privacy-spent.json"
 ROUNDING = 1e-9
-LOCK_SECONDS = 60.0  # another process that answers for this silo needs far less
+LOCK_SECONDS = 60.0  # far more than another process that answers for this silo needs
 
-Ledger = dict[str, dict[str, float]]  # of runs: the noise of each release
+Ledger = dict[str, dict[str, float]]  # by run, the noise of each release by a digest of its key
 
 
 class Refusal(FedtctError):
-    """What a silo does not answer, whatever its samples are: a server may know why."""
+    """A refusal that does not depend on the samples, so that the server may be told why."""
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a silo is willing to spend, and the folder where it takes down what it has."""
+    """What a silo is willing to spend of its samples' privacy, and the folder where it records what it has spent."""
 
     epsilon: float
     delta: float
@@ -49,7 +49,7 @@ class Budget:
         if question == "describe" and message.get("private"):
             self._check_plan(run, message.get("planned_noise", math.inf), message.get("planned_releases", 0))
             return
-        if question == "train":  # what a correction remembers of the samples would be in the update unseen
+        if question == "train":  # a correction's memory of the samples would be in the update, unbounded
             bounded = not message["evaluate"] and message["correction"] == "none"
         else:
             bounded = question == "sums" and message["bounded"]
@@ -60,12 +60,12 @@ class Budget:
             )
 
     def check_network(self, spec: NetworkSpec) -> None:
-        """Refuse a network of which whether it can be used would tell something of the samples."""
+        """Refuse a network if the mere fact that it fits, or does not, would tell something of the samples."""
         if spec.task != NUMBERED or spec.num_classes < 2 or spec.inputs.table or spec.inputs.dtype == torch.int64:
             raise Refusal("this silo answers with differential privacy alone, and about arrays with labels from 0")
 
     def spend(self, run: str, key: bytes, noise: float) -> None:
-        """Take down a release, by what its noise is drawn from, before it leaves; refused if nothing is left for it."""
+        """Record a release before it leaves, under the key of its noise; refused if too little is left for it."""
         name = hashlib.sha256(key).hexdigest()[:16]  # the key itself would give the noise away
         with self._ledger() as ledger:
             if name not in ledger.setdefault(run, {}):
@@ -74,12 +74,12 @@ class Budget:
                 write_json(self.folder / SPENT, ledger)
 
     def spent(self) -> float:
-        """The ε of all that this silo has told so far."""
+        """The ε that all releases of this silo so far come to."""
         with self._ledger() as ledger:
             return epsilon_of(math.sqrt(_squared_mu(ledger)), self.delta)
 
     def _check_plan(self, run: str, noise: float, releases: int) -> None:
-        """A run that goes on has spent a part of what it will."""
+        """Refuse a run for which too little is left; what it has spent already, if it goes on, counts for it."""
         with self._ledger() as ledger:
             self._check_room(ledger, releases * noise**-2 - _squared_mu({run: ledger.get(run, {})}))
 

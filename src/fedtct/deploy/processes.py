@@ -1,4 +1,4 @@
-"""The commands of Flower that a federation is made of, with the options that fedtct needs them to have."""
+"""Flower's commands that a federation consists of, with the options that fedtct needs."""
 
 import os
 import re
@@ -27,7 +27,7 @@ from fedtct.runs.watcher import Watcher
 
 CONNECTION = "fedtct"
 STARTED = re.compile(r"started run (\d+)")
-ENDS_SECONDS = 30.0  # for a run whose server was killed
+ENDS_SECONDS = 30.0  # in which a run ends after its server was killed
 DATABASE = "superlink.db"  # Flower's, in the server's folder
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -38,13 +38,13 @@ QUIET = {
 
 def environment(home: Path) -> dict[str, str]:
     """The environment of Flower's processes; ``home`` is where they keep things."""
-    # They start one another by name.
+    # The processes start one another by name.
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     return dict(os.environ) | QUIET | {"FLWR_HOME": str(home.absolute()), "PATH": programs}
 
 
 def superlink(server: Path) -> list[str]:
-    """The server's process: it takes silos with registered keys alone, over TLS, and orders from this machine."""
+    """The server's process: over TLS, it takes only silos with registered keys, and orders only from this machine."""
     host, port = split_address(address_of(server))
     bind = "127.0.0.1" if host in ("127.0.0.1", "localhost") else "0.0.0.0"
     files = {"ca": server / "ca.crt", "cert": server / "server.crt", "key": server / "server.key"}
@@ -61,7 +61,7 @@ def superlink(server: Path) -> list[str]:
 
 
 def supernode(silo: SiloConfig, file: Path, port: int) -> list[str]:
-    """A silo's process; ``port`` is one that its own parts talk over, on this machine alone."""
+    """A silo's process; its own parts talk to each other over ``port``, on this machine alone."""
     ca, key = silo.path(silo.ca), silo.path(silo.key)
     _need(ca, "it comes from whoever made the federation's keys")
     _need(key, "it comes from whoever made the federation's keys")
@@ -107,7 +107,7 @@ def submit(server: Path, app: Path, settings: Mapping[str, str]) -> list[str]:
 
 
 def _wait_until_free(run: Path) -> None:
-    """A run whose server was killed ends a few seconds later; one that goes on is not to be gone on with."""
+    """Wait until no process works on a run, as one does for seconds after its server was killed; else refuse."""
     try:
         hold(run)
     except FedtctError:
@@ -132,7 +132,7 @@ def free_port() -> int:
 
 
 def wait_for_port(port: int, seconds: float, process: "subprocess.Popen[bytes]") -> None:
-    """Until something listens there."""
+    """Return once something listens on a port; refused if the process ends or time runs out before."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and process.poll() is None:
         if listens(port):
@@ -142,7 +142,7 @@ def wait_for_port(port: int, seconds: float, process: "subprocess.Popen[bytes]")
 
 
 def listens(port: int) -> bool:
-    """Whether somebody does, on this machine."""
+    """Whether something listens on a port of this machine."""
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
@@ -153,10 +153,10 @@ def start(
 ) -> "subprocess.Popen[bytes]":
     """Start one of Flower's processes as the first of a group, so that ending it ends all that it starts.
 
-    If ``threads`` are given, its arithmetic takes no more, unless the user has set how many.
+    ``threads`` limits those of its arithmetic, unless the user has set how many.
     """
     more = {"OMP_NUM_THREADS": str(threads)} if threads and "OMP_NUM_THREADS" not in os.environ else {}
-    # Left behind when this one is killed, it would bar the next in its place.
+    # If it outlived this process, it would bar the next one in its place.
     where, end = environment(home) | more, ending_with_parent()
     return subprocess.Popen(
         command, env=where, cwd=folder, stdout=output, stderr=output, start_new_session=True, preexec_fn=end
@@ -174,7 +174,7 @@ def attend(process: "subprocess.Popen[bytes]") -> int:
 
 @contextmanager
 def as_ctrl_c() -> Iterator[None]:
-    """Being told to end, or losing one's terminal, is as good as Ctrl-C: what was started is ended too."""
+    """Treat being told to end, or losing the terminal, like Ctrl-C, so that what was started is ended too."""
 
     def leave(number: int, frame: object) -> None:
         raise KeyboardInterrupt
@@ -229,7 +229,7 @@ def follow(command: list[str], home: Path, tell: Callable[[str], None], watcher:
 
 
 def _talking(home: Path) -> dict[str, str]:
-    """The environment of a command whose every line is wanted at once."""
+    """The environment of a command whose output is read line by line, at once."""
     return environment(home) | {"PYTHONUNBUFFERED": "1"}
 
 

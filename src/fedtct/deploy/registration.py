@@ -1,4 +1,4 @@
-"""Who is let in: Flower keeps a list of keys, and we keep whose they are."""
+"""Which silos are let in: Flower keeps a list of keys, and we keep the names of their silos."""
 
 import os
 import re
@@ -14,7 +14,7 @@ REMOVED = "removed"
 
 
 def forget_if_lost(server: Path) -> None:
-    """Before the server starts: without its database Flower knows nobody any more, and so must we."""
+    """Called before the server starts: if Flower's database is gone, it knows no keys, so our list must go too."""
     if not (server / DATABASE).is_file():
         _registered(server).unlink(missing_ok=True)
 
@@ -65,13 +65,13 @@ def _anew(server: Path) -> str:
 
 
 def whose_keys() -> dict[int, str]:
-    """Of the server that started this process: the silo that each node's key was made for, as far as is known."""
+    """For each node of the server that started this process, the silo that its key was made for, if known."""
     home = Path(os.environ.get("FLWR_HOME", ""))
     return {int(node): name for node, name in _known(home.parent).values() if node.isdecimal()}
 
 
 def _registered(server: Path) -> Path:
-    """What we know of whom Flower let in: a key's mark, its node, the silo's name."""
+    """The file that says whom Flower let in: by the mark of a key, its node and the silo's name."""
     return server / "flwr" / "registered.json"
 
 

@@ -1,4 +1,4 @@
-"""Whether a silo is running on this machine: the one process that the server let in holds a folder, until it ends."""
+"""Whether a silo is running on this machine: the process that the server let in holds a folder until it ends."""
 
 import logging
 import os
@@ -8,9 +8,9 @@ from pathlib import Path
 from fedtct.errors import FedtctError
 from fedtct.runs.lock import hold, release
 
-LET_IN = "SuperNode ID"  # what Flower logs then
-PROCESS = "running"  # whose folder it is
-LOOK_SECONDS = 5.0  # for others who only look
+LET_IN = "SuperNode ID"  # how Flower's log says that it was let in
+PROCESS = "running"  # a file with the id of that process
+LOOK_SECONDS = 5.0  # for other processes, which hold the folder only to look
 
 
 class Entrance(logging.Handler):
@@ -23,13 +23,13 @@ class Entrance(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """One line of Flower's log."""
         if record.getMessage().startswith(LET_IN):
-            with suppress(FedtctError, OSError):  # it is for those who look, and nothing to end for
+            with suppress(FedtctError, OSError):  # only those who look need it: no reason to end
                 hold(self.home, LOOK_SECONDS)
-                (self.home / PROCESS).write_text(str(os.getppid()))  # the command that one ends to end it all
+                (self.home / PROCESS).write_text(str(os.getppid()))  # the command: whoever ends it ends all
 
 
 def process_of(home: Path, seconds: float = 0.0) -> str:
-    """The number of the process that runs the silo; empty if none does, or it ends within so many seconds."""
+    """The id of the process that runs the silo; empty if there is none, or if it ends within so many seconds."""
     if not (home / PROCESS).is_file():
         return ""
     try:

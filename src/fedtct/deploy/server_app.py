@@ -48,7 +48,7 @@ class ServerFolder(RunFolder):
         file = path / KEY
         # The run's name in the silos' caches: a resumed run finds them again.
         self.key = file.read_text().strip() if file.is_file() else secrets.token_hex(8)
-        self._unwritten: list[str] = []  # notes, as long as there is no folder
+        self._unwritten: list[str] = []  # notes from before there is a folder
 
     def begin(self, stage: str, rounds: int, done: int) -> None:
         """Open the folder; the run's name is kept from then on."""
@@ -61,7 +61,7 @@ class ServerFolder(RunFolder):
         return True
 
     def note(self, record: dict[str, Any]) -> None:
-        """Who answered a question, with how many bytes, and who did not and why."""
+        """Record who answered a question, with how many bytes, and who did not and why."""
         for silo in record["forgot"]:
             say(f"{silo} has lost what it remembered of earlier rounds: its cache was removed or damaged")
         self._unwritten.append(json.dumps({"time": round(time.time(), 3)} | record) + "\n")
@@ -70,7 +70,7 @@ class ServerFolder(RunFolder):
 
     @property
     def begun(self) -> bool:
-        """Whether the run's name is kept, by which silos know it: else it cannot be gone on with."""
+        """Whether the name is kept by which silos know the run: without it the run cannot be resumed."""
         return self._has(self.path / KEY)
 
     def _write_notes(self) -> None:
@@ -102,10 +102,10 @@ def server_app(settings: Path) -> ServerApp:
 def serve(
     grid: Grid, config: RunConfig, server: ServerConfig, resume: str = "", keys: Mapping[int, str] | None = None
 ) -> Fit:
-    """Run from the beginning, or from where a stopped run's folder stands, which must be one of the same settings.
+    """Run from the beginning, or go on with the stopped run in the folder ``resume``.
 
-    When a round counts may be another matter by then: what is in [server] is as it is now. ``keys`` tells whose key a
-    node has.
+    That run must have the same settings, except for those in [server], which may have changed. ``keys`` tells for which
+    silo each node's key was made.
     """
     if resume:
         folder = ServerFolder.resume(resume, asdict(config), Speaker())
@@ -128,12 +128,12 @@ def serve(
     try:
         fit = folder.fit() if folder.finished else _fit(federation, folder, server)
     except FedtctError:
-        if not folder.begun:  # nobody can go on with it: silos need nothing of it
+        if not folder.begun:  # it cannot be resumed: silos need not keep anything
             federation.close()
         raise
-    try:  # one that had finished may have no report yet, nor may its silos have heard of the end
+    try:  # also if it had finished: perhaps without a report, or without telling silos
         write_report([folder], folder.path / REPORT)
-    except FedtctError as error:  # silos that tell no score, and no test data: there is nothing to draw
+    except FedtctError as error:  # there may be nothing to draw: no test data, and silos that rate nothing
         say(f"no report: {error}")
     federation.close()
     say(f"{finished}: everything is in {folder.path}")

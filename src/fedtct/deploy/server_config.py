@@ -14,21 +14,21 @@ from fedtct.runs.folder import RunFolder
 from fedtct.runs.settings import ELSEWHERE, OWN, OWN_DEFAULTS, check_names
 from fedtct.runs.toml import parse_toml
 
-OF_SILOS = ("data", "holdout", "group", "precision")  # settings of `fedtct run` that each silo has in its silo.toml
+OF_SILOS = ("data", "holdout", "group", "precision")  # settings of `fedtct run` that belong into a silo.toml here
 
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """The [server] table of a run.toml: what a run on one machine need not know."""
+    """The [server] table of a run.toml: what only a run across machines needs."""
 
     out: str = "runs/deployed"
-    min_silos: int = 0  # a round needs so many; 0: all
+    min_silos: int = 0  # how many silos a round needs; 0: all
     round_timeout: float = 600.0
     wait: float = 600.0
     grace: float = -1.0  # seconds for the others once min_silos have answered; -1: all of round_timeout
     wire: str = "fp32"  # or fp16: half the bytes
-    num_classes: int = 0  # 0: the largest label at the silos and one
-    test: str = ""  # a file on the server, as silos have them, scored after every round; in the app folder, if relative
+    num_classes: int = 0  # 0: one more than the largest label of all silos
+    test: str = ""  # a data file on the server, scored after every round; a relative path begins at the app folder
 
     def __post_init__(self) -> None:
         check_settings(asdict(self), USUAL, "[server]")
@@ -56,12 +56,13 @@ def read_run(
 ) -> tuple[RunConfig, ServerConfig]:
     """The run that the run.toml of an app folder describes; ``overrides`` are settings of either kind.
 
-    What it does not say is as usual for silos' own data, or as it was when the run at ``resume`` was begun.
+    Settings that it leaves out are the defaults for silos' own data, or those of the run at ``resume``.
     """
     run, server = _tables(path, overrides or {})
     unsaid = asdict(RunFolder.read(resume).config) if resume else {}
-    if not {"dataset", "split"} & set(run):  # else a known dataset was dealt, to try things out
-        of_silos = OF_SILOS if server.get("test") else (*OF_SILOS, "texts", "ignore")  # else nothing is read here
+    if not {"dataset", "split"} & set(run):  # else silos have parts of a known dataset, to try things out
+        # Without test data the server reads no file, so how files are read is silos' own, too.
+        of_silos = OF_SILOS if server.get("test") else (*OF_SILOS, "texts", "ignore")
         if theirs := [name for name in of_silos if name in run]:
             raise FedtctError(f"{path}: {theirs[0]} is each silo's own: it is set in its silo.toml, not here")
         unsaid = unsaid or OWN_DEFAULTS | {"silos": RunConfig.silos}
@@ -88,7 +89,7 @@ def _tables(path: Path, overrides: Mapping[str, Any]) -> tuple[dict[str, Any], d
 
 def _check(path: Path, config: RunConfig, server: ServerConfig) -> None:
     """Refuse what cannot work across machines, before silos wait for it."""
-    server.terms(config.silos)  # refuses what cannot be met
+    server.terms(config.silos)  # which refuses terms that cannot be met
     if config.method == "centralized":
         raise FedtctError(f"{path}: centralized needs all data in one place: run it there, with fedtct run --data")
     if config.per_round:

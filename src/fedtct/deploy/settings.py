@@ -1,4 +1,4 @@
-"""What a silo.toml and the [server] table of a run.toml may say: names that exist, with values of their kind."""
+"""Checks of a silo.toml and of the [server] table of a run.toml: names that exist, with values of their kind."""
 
 from collections.abc import Mapping
 from typing import Any

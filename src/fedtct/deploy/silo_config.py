@@ -41,7 +41,7 @@ class SiloConfig:
     target: str = ""  # for tables: the column that is to be learnt
     task: str = "auto"  # or classification, regression
     holdout: float = HOLDOUT
-    classes: tuple[str, ...] = ()  # for image folders: those there may be; silos agree on their union in any case
+    classes: tuple[str, ...] = ()  # for image folders: refuse any other class; silos agree on the union in any case
     image_size: tuple[int, ...] = ()  # (channels,) height, width that images are made to have
     texts: tuple[str, ...] = ()  # for tables: columns whose numbers are codes
     ignore: tuple[str, ...] = ()  # for tables: columns to leave out
@@ -85,15 +85,15 @@ class SiloConfig:
         return replace(cls(**given), folder=path.absolute().parent)
 
     def path(self, text: str) -> Path:
-        """A path of this file."""
+        """A path that this file gives, which may be relative to it."""
         return self.folder / Path(text).expanduser()
 
     def runs(self) -> Path:
-        """What is kept while runs go on. All in it is ours to remove, unlike in the folder, which silos may share."""
+        """The folder for what is kept during runs; all in it is this silo's, while ``cache`` may be shared."""
         return self.path(self.cache) / RUNS / self.name
 
     def secret(self) -> str:
-        """What this silo's noise is drawn with: made once, and nobody else's."""
+        """What this silo's noise is drawn with: made once, and known to nobody else."""
         file = self.path(SECRET)
         if not file.exists():
             _make_secret(file)
@@ -105,11 +105,11 @@ class SiloConfig:
         return secret
 
     def fingerprint(self) -> str:
-        """Of the data's files and how they are read; nothing is known of what a function returns."""
+        """A digest of the data's files and how they are read; empty if a function returns the data."""
         return self._name_of_data(fingerprint)
 
     def glance(self) -> str:
-        """The same of how the files look from outside: while that holds, so does the fingerprint."""
+        """A digest of the files' sizes and times: while it is the same, so is the fingerprint."""
         return self._name_of_data(glance)
 
     def _name_of_data(self, name_of: Callable[[Path], str]) -> str:
@@ -120,7 +120,7 @@ class SiloConfig:
             return ""
 
     def budget(self) -> Budget | None:
-        """What this silo lets out about its samples, if it has a limit of its own."""
+        """The limit on what this silo tells about its samples, if it has set one."""
         return Budget(self.epsilon, self.delta, self.folder) if self.epsilon else None
 
     def load(self) -> Silo:
@@ -162,7 +162,7 @@ class SiloConfig:
         return samples[0], samples[1], None
 
     def _warn_of_unread(self, path: Path) -> None:
-        """Say so of settings that are for data of another kind: what they were to change stays as it is."""
+        """Warn of settings that are for another kind of data, and do nothing here."""
         others = unread([path]) | ({} if path.is_dir() else {"classes": "folders of images"})
         for name, what in others.items():
             if getattr(self, name):
@@ -175,13 +175,13 @@ class SiloConfig:
 
 
 def _refuse_tokens(kind: str) -> None:
-    """Whether a model can take tokens tells which there are."""
+    """Refuse tokens where there is a budget: whether a model can take them would tell which there are."""
     if kind == "int64":
         raise FedtctError("a silo with an epsilon of its own takes real numbers and pixels, not tokens")
 
 
 def _make_secret(file: Path) -> None:
-    """Whole or not at all, readable by its owner alone; of two processes that make one at once, the first prevails."""
+    """Make the file whole or not at all, readable by its owner alone; if two processes do, the first prevails."""
     descriptor, whole = tempfile.mkstemp(dir=file.parent, prefix=file.name)
     try:
         with os.fdopen(descriptor, "w") as new:

@@ -26,7 +26,7 @@ from fedtct.runs.folder import RunFolder
 from fedtct.runs.jobs import Job, prepare
 
 CACHE = "cache"
-CACHE_BYTES = 10**12  # the disk is the bound: a simulation's silos share it
+CACHE_BYTES = 10**12  # no limit but the disk's, which a simulation's silos share
 WAIT_SECONDS = 30.0  # for a silo whose process Ray ended to answer after all
 
 
@@ -34,7 +34,7 @@ class SimulationFolder(RunFolder):
     """A run folder that is saved after every round: silos remember no more than two."""
 
     engine = "fedtct run --engine flower"
-    early = (CACHE,)  # silos keep there what they were asked about first
+    early = (CACHE,)  # silos put what they keep there before the run begins
 
     def due(self, stage: str, checkpoint: Checkpoint) -> bool:
         """Every round."""
@@ -42,7 +42,7 @@ class SimulationFolder(RunFolder):
 
     @property
     def device(self) -> torch.device:
-        """Silos may have GPUs, the server averages."""
+        """The processor: the server only averages, and silos may need the GPU."""
         return torch.device("cpu")
 
 
@@ -108,7 +108,7 @@ def _job(settings: str) -> tuple[Job, RunConfig]:
 
 
 def gpu_share(config: RunConfig) -> float:
-    """The part of a GPU that a silo takes while it works: an even one, if there is a GPU."""
+    """The share of a GPU that a silo takes while it works: an equal one for each processor core."""
     if config.device == "cpu" or not torch.cuda.is_available():
         return 0.0
     return torch.cuda.device_count() / (os.cpu_count() or 1)

@@ -1,7 +1,7 @@
-"""Flower's SuperLink, which other machines can ask for nothing but what silos need: python -m fedtct.deploy.superlink
+"""Flower's SuperLink, which other machines may ask only for what silos need: python -m fedtct.deploy.superlink
 
-One port serves silos and those who start runs. Silos show a key; whoever starts a run, which sends code to all silos,
-or registers a key, is asked for nothing unless Flower's accounts are set up. So that is left to this machine.
+One port serves silos and those who start runs. Silos show a key; but without Flower's accounts anybody could start a
+run, which sends code to all silos, or register a key. So only this machine may do that.
 """
 
 from starlette.middleware import Middleware
@@ -16,13 +16,13 @@ REFUSAL = "Runs are started and silos let in on the server's own machine only.\n
 
 
 class SilosOnlyFromElsewhere:
-    """Passes what comes from this machine, and from others what silos ask; refuses the rest."""
+    """Lets through all requests of this machine, and of others only silos' requests."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, or the beginning and end of the server's life."""
+        """A request, or the server's start and end."""
         if scope["type"] == "lifespan" or _is_from_here(scope) or scope["path"].startswith(FOR_SILOS):
             await self.app(scope, receive, send)
         else:
@@ -34,7 +34,7 @@ def _is_from_here(scope: Scope) -> bool:
 
 
 def main() -> None:
-    """Flower's own command with that before everything else."""
+    """Flower's own command, with that filter before everything else."""
     from flwr.superlink import extensions
     from flwr.superlink.cli import flower_superlink
 

@@ -1,6 +1,7 @@
-"""Flower's SuperNode, which answers sooner: python -m fedtct.deploy.supernode
+"""Flower's SuperNode, made to answer sooner: python -m fedtct.deploy.supernode
 
-It looks for messages three times a second, not every three seconds, and on Linux answers begin warm.
+It looks for messages three times a second, not every three seconds, and on Linux the processes that answer are copies
+of one that has loaded everything (`warm.py`).
 """
 
 import logging
@@ -15,11 +16,11 @@ from fedtct.deploy.flower_log import tidy_log
 from fedtct.deploy.polling import pull_sooner, sleep_less
 from fedtct.deploy.running import Entrance
 
-TASKS = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}  # seconds; one, if nothing is said, for every message
+TASKS = {"FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1"}  # seconds, for every message; Flower's default is 1
 
 
 def main() -> None:
-    """Flower's own command."""
+    """Flower's own command, prepared."""
     from flwr.supercore.logger import LOGGER_NAME
     from flwr.supernode import start_client_internal as node
     from flwr.supernode.cli import flower_supernode
@@ -36,7 +37,7 @@ def main() -> None:
 
 
 def _begin_warm(home: Path) -> None:
-    """Start the process that answers are copied from, and put what asks it in the place of Flower's program."""
+    """Start the process that is copied for answers, and put the program that asks it in the place of Flower's."""
     programs = home / "bin"
     programs.mkdir(parents=True, exist_ok=True)
     command = shlex.join([sys.executable, "-IS", hand_over.__file__, str(Path(sys.executable).parent)])

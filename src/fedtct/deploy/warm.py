@@ -1,7 +1,7 @@
 """A process that has loaded PyTorch, Flower and fedtct, copied for every answer: python -m fedtct.deploy.warm PID
 
-Flower has every message answered by a new process, which spends seconds on loading. A copy of one that has loaded
-everything and done nothing is as new: the app is loaded in it alone, and nothing that it does reaches the next.
+Flower has every message answered by a new process, which would spend seconds on imports. A copy of a process that has
+imported everything and done nothing else is as good as new: the app is loaded in the copy alone.
 """
 
 import atexit
@@ -18,16 +18,16 @@ from typing import Any
 from fedtct.deploy.end_with_parent import ending_with_parent
 from fedtct.deploy.hand_over import PROGRAM, SOCKET
 
-LOOK_SECONDS = 1.0  # how often it is seen whether anybody is left to wait for
+LOOK_SECONDS = 1.0  # how often to look whether the parent is still there
 
 
 def main() -> None:
-    """Wait for messages that are to be answered by Flower's program."""
+    """Wait for messages, and have a copy of this process answer each with Flower's program."""
     serve(_load_flower, int(sys.argv[1]))
 
 
 def _load_flower() -> Any:
-    # What every copy would load for itself; httpcore and numpy.ma are what Flower loads late.
+    # What every copy would otherwise import for itself; Flower imports httpcore and numpy.ma late.
     import httpcore  # noqa: F401 (for copies)
     import numpy.ma  # noqa: F401 (for copies)
 
@@ -43,13 +43,13 @@ def _load_flower() -> Any:
 def serve(load: Callable[[], Callable[[], object]], parent: int) -> None:
     """Wait for work while the process ``parent`` is there, which started this one; in a copy, do the work.
 
-    What it takes is loaded when there is work for the first time: a silo whose server is away costs nothing. Copies end
-    with this process, whatever they wait for: somebody to take their answer, or words to begin with.
+    Everything is loaded when work comes for the first time, so that a silo whose server is away costs nothing. Copies
+    end with this process, whatever they are waiting for.
     """
     program, me, end_with_me = None, os.getpid(), ending_with_parent()
-    atexit.register(_leave)  # before anything is loaded: what others want to be done at the end is done first
+    atexit.register(_leave)  # registered first, so that it runs last at the end
     with _listener(Path(os.environ["FLWR_HOME"])) as listener:
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for copies to end
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system removes copies that have ended
         while os.getppid() == parent:
             try:
                 connection, _ = listener.accept()
@@ -63,21 +63,21 @@ def serve(load: Callable[[], Callable[[], object]], parent: int) -> None:
             return
     if end_with_me:
         end_with_me()
-    if os.getppid() != me:  # it was too late for that
+    if os.getppid() != me:  # the parent ended before that call
         return
     _become(connection)
     program()
 
 
 def _leave() -> None:
-    """Be gone at once: to free what was copied, object by object, takes longer than most answers."""
+    """End at once: freeing every object that was copied would take longer than most answers."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
 def _listener(home: Path) -> socket.socket:
-    """Where work comes from; nobody else may bring any."""
+    """The socket that work comes from; only this user can reach it."""
     listener, here, mask = socket.socket(socket.AF_UNIX), Path.cwd(), os.umask(0o077)
     os.chdir(home)
     Path(SOCKET).unlink(missing_ok=True)
@@ -90,7 +90,7 @@ def _listener(home: Path) -> socket.socket:
 
 
 def _become(connection: socket.socket) -> None:
-    """Take over the words, environment, folder and output of the process that asks, and tell it so."""
+    """Take over the arguments, environment, folder and output of the process that asks, and tell it so."""
     import numpy as np
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
