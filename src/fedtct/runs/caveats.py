@@ -1,7 +1,7 @@
-"""What a table of ratings does not tell.
+"""Sentences to read beside a table of ratings.
 
-Of silos that hold nothing out, or little; of targets all alike; of models that were better in an earlier round; and
-after a choice.
+They tell of silos that hold nothing out, or little; of silos whose targets are all alike; of models that were better in
+earlier rounds; and of held-out samples that chose a model and rate it, too.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,14 +15,14 @@ from fedtct.runs.finding_types import SILOS
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.summary import JUDGED_ROUNDS, SiloRatings, Summary, final_row
 
-FEW = 50  # held-out samples: with fewer, each is worth more than 2 points of a silo's accuracy
-FALLEN = 0.01  # in accuracy or R² that is worth a word
+FEW = 50  # held-out samples: if there are fewer, each counts for more than 2 points of a silo's accuracy
+FALLEN = 0.01  # a fall in accuracy or R² that is worth a sentence
 
 
 def caveats(runs: Sequence[RunFolder]) -> list[str]:
     """Sentences to read beside the ratings of runs; most runs need none.
 
-    They have no full stops, and may be given capitals: none begins with the name of a silo.
+    They have no full stops. Their first letters may be made capitals: none begins with the name of a silo.
     """
     found = [*map(absent, runs), _not_rated(runs), _no_r2(runs), _rough(runs), _fallen(runs)]
     found += map(_chosen_by_the_same, runs)
@@ -30,7 +30,7 @@ def caveats(runs: Sequence[RunFolder]) -> list[str]:
 
 
 def absent(run: RunFolder) -> str:
-    """Who is not in the model: silos that took no part, or none in the stage that it came of."""
+    """Which silos the model went without: those that took no part at all, or none in the stage that made it."""
     agreed, rows = run.agreement(), [row for row in run.history if row.silos]
     if not run.finished or not agreed or not rows or run.config.per_round:
         return ""
@@ -52,7 +52,7 @@ def hold_nothing_out(run: RunFolder) -> list[str]:
 
 
 def _held_out(run: RunFolder) -> dict[str, int]:
-    """How many samples each silo holds out, once they have told."""
+    """How many samples each silo holds out; empty if that is not known yet."""
     held: dict[str, int] = (run.agreement() or {}).get("held", {})
     return held
 
@@ -93,7 +93,7 @@ def _chosen_by_the_same(run: RunFolder) -> str:
 
 
 def _rough(runs: Sequence[RunFolder]) -> str:
-    """A sentence about worst silos that may be it by chance."""
+    """A sentence about silos that may be the worst by chance."""
     found = list(dict.fromkeys(few for run in runs if (few := _worst_by_few(run))))
     if not found:
         return ""
@@ -109,7 +109,7 @@ def _rough(runs: Sequence[RunFolder]) -> str:
 
 
 def _worst_by_few(run: RunFolder) -> tuple[str, int] | None:
-    """The worst silo, and by how few samples it is that; none if they are enough."""
+    """The worst silo, and the number of its samples if it is small; else none."""
     ratings, held_out = SiloRatings.of(run), _held_out(run)
     if ratings.on != "holdout" or len(held_out) != len(ratings.values) or ratings.worst is None or _diverged(run):
         return None
@@ -138,7 +138,7 @@ def _fallen(runs: Sequence[RunFolder]) -> str:
 
 
 def _fall(run: RunFolder) -> float:
-    """From the last stage's best rounds to its last ones, on held-out samples; zero if it may be noise."""
+    """By how much the last rounds are worse than the stage's best, on held-out samples; zero if it may be noise."""
     last = final_row(run.history, run.config)
     rated = [row for row in run.history if row.stage == last.stage and row.rated_by == last.rated_by]
     ratings = [rating for row in rated if (rating := row.rating("holdout")) is not None]

@@ -18,11 +18,11 @@ from fedtct.files import replacing
 from fedtct.history import Checkpoint
 
 HEADER = "checkpoint"
-DOT = "."  # between the names of nested values; a name's own are written as in addresses, %2E
+DOT = "."  # between the names of nested values; a dot in a name is written as %2E
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint, rows: int) -> None:
-    """Put the checkpoint in the place of the one before; ``rows`` is how many rows of history come before it."""
+    """Replace the checkpoint in a file; ``rows`` is how many rows of history come before it."""
     values = flatten({"state": checkpoint.state, "best": checkpoint.best, "silos": checkpoint.silos})
     # Clones, because safetensors refuses tensors that share memory.
     tensors = {k: v.detach().cpu().clone().contiguous() for k, v in values.items() if isinstance(v, Tensor)}
@@ -35,8 +35,9 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint, rows: int) -> None:
     }
     try:
         with replacing(path) as half:
-            save_file(tensors, half, metadata={HEADER: json.dumps(header)})  # an R² may be −∞: nobody else reads it
-    except SafetensorError as error:  # it says so of a full disk, too
+            # An R² may be −∞, which strict JSON lacks; but only Python reads this.
+            save_file(tensors, half, metadata={HEADER: json.dumps(header)})
+    except SafetensorError as error:  # also if the disk is full
         raise FedtctError(
             f"cannot write {path}; what was saved before is whole: make room and resume", error
         ) from error
@@ -59,7 +60,7 @@ def read_checkpoint(path: Path, device: torch.device) -> Checkpoint:
 
 
 def _cost(values: dict[str, Any]) -> Cost:
-    """JSON has lists alone."""
+    """The cost as it was, with tuples, which JSON writes as lists."""
     return Cost(**values | {name: tuple(value) for name, value in values.items() if isinstance(value, list)})
 
 

@@ -1,4 +1,4 @@
-"""Choose a setting by the accuracy on what silos hold out: a run for each candidate, never a look at the test set."""
+"""Choose a setting by the accuracy on what silos hold out: a run for each candidate, and never by the test set."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Choice(NamedTuple):
 
 
 def choice_of(given: Mapping[str, Any]) -> Plan | None:
-    """What these settings leave to choose: the learning rate, if several are given, in a list or between commas."""
+    """The choice that these settings leave open: of several learning rates, in a list or between commas."""
     lr = given.get("lr", "")
     rates = lr if isinstance(lr, list | tuple) else str(lr).split(",")
     if len(rates) < 2:
@@ -72,8 +72,8 @@ def choose(
 def decide(folder: Path, runs: Mapping[str, RunFolder]) -> Choice:
     """The run with the highest accuracy, or R², on held-out samples in its last rounds wins.
 
-    Of equals, which rare classes make frequent, it is the one with the smallest loss there, or else the first. Where
-    every run diverged the first one stands for them, without a rating. ``choice.json`` in the folder tells all that.
+    Of equals, which are frequent with rare classes, it is the one with the smallest loss there, or else the first. If
+    every run diverged, the first one stands for them, without a rating. The choice is written to ``choice.json``.
     """
     ratings, losses = ({name: rate(run) for name, run in runs.items()} for rate in (_rating, _loss))
     rated = {name: rating for name, rating in ratings.items() if rating is not None}
@@ -81,7 +81,7 @@ def decide(folder: Path, runs: Mapping[str, RunFolder]) -> Choice:
     best = max(order, key=lambda name: order[name], default=next(iter(runs)))
     measure = MEASURES[Summary.of(runs[best]).regression]
     file, record = folder / CHOICE, {"best": best, measure: ratings, LOSS: losses}
-    if not file.is_file() or read_json(file) != record:  # what was over before may lie where nothing can be written
+    if not file.is_file() or read_json(file) != record:  # a finished choice may lie where nothing can be written
         write_json(file, record)
     return Choice(runs[best], dict(runs), ratings)
 
@@ -91,7 +91,7 @@ def _none_chosen(names: Iterable[str], folder: str | Path) -> FedtctError:
 
 
 class Written(NamedTuple):
-    """What ``choice.json`` tells, by the names of runs."""
+    """The content of ``choice.json``: the best run, and every run's rating and loss, by name."""
 
     best: str
     ratings: dict[str, float | None]
@@ -99,7 +99,7 @@ class Written(NamedTuple):
 
     @property
     def none(self) -> bool:
-        """Whether every run diverged: what stands for the best is none."""
+        """Whether every run diverged, so that there is no best one."""
         return self.ratings[self.best] is None
 
     def by_loss(self) -> bool:
@@ -110,21 +110,21 @@ class Written(NamedTuple):
 
 
 def read_choice(folder: Path) -> Written | None:
-    """What was chosen in a folder, if anything was."""
+    """The choice that was made in a folder, if there is one."""
     file = folder / CHOICE
     if not file.is_file():
         return None
     found = read_json(file)
     try:
         ratings = next(found[measure] for measure in MEASURES if measure in found)
-        ratings[found["best"]]  # a KeyError if it is none of them
+        ratings[found["best"]]  # raises a KeyError if it is none of them
         return Written(found["best"], ratings, dict(found[LOSS]))
     except (KeyError, TypeError, ValueError, StopIteration) as error:
         raise FedtctError(f"{file} is damaged: it holds no choice") from error
 
 
 def chosen(path: Path) -> Path:
-    """The folder of the run that a path stands for: of a choice the best one, of anything else the path itself."""
+    """The run's folder that a path stands for: in a choice the best run's, else the path itself."""
     if not (path / PLAN).is_file():
         return path
     plan = Plan.read(path)
@@ -139,12 +139,12 @@ def chosen(path: Path) -> Path:
 
 
 def undecided(folder: Path) -> bool:
-    """Whether something is to be chosen in a folder and is not yet."""
+    """Whether a choice in a folder is not made yet."""
     return (folder / PLAN).is_file() and Plan.read(folder).purpose == "choose" and read_choice(folder) is None
 
 
 def chosen_settings(run: RunFolder) -> dict[str, tuple[Any, ...]]:
-    """The settings that were chosen for a run, with what they were chosen from; none of a run that is not chosen."""
+    """The settings that were chosen for a run, and the values they were chosen from; empty if it was not chosen."""
     folder = run.path.parent
     choice = read_choice(folder)
     if not choice or choice.best != run.path.name or not (folder / PLAN).is_file():
@@ -155,14 +155,14 @@ def chosen_settings(run: RunFolder) -> dict[str, tuple[Any, ...]]:
 
 
 def _rating(run: RunFolder) -> float | None:
-    """On held-out samples; none if it is no number, which compares with nothing and would win by standing first."""
-    if Summary.of(run).rating("holdout") is None:  # nobody held any out, or what came of it is no model
+    """On held-out samples; none if it is not finite: NaN compares with nothing, and would win if it came first."""
+    if Summary.of(run).rating("holdout") is None:  # no silo holds any out, or the model diverged
         return None
     rating = judgement(run.history, run.config)
     return rating if rating is not None and math.isfinite(rating) else None
 
 
 def _loss(run: RunFolder) -> float | None:
-    """On held-out samples in the same rounds; none if it is no number."""
+    """On held-out samples in the same rounds; none if it is not finite."""
     losses = [row.holdout_loss for row in judged_rows(run.history, run.config) if row.holdout_loss is not None]
     return loss if losses and math.isfinite(loss := fmean(losses)) else None

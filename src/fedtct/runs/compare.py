@@ -18,9 +18,9 @@ from fedtct.runs.settings import OWN, OWN_DEFAULTS, as_value, tct_rounds
 def comparison(
     methods: Sequence[str], splits: Sequence[str], seeds: Sequence[int], settings: Mapping[str, Any] | None = None
 ) -> Plan:
-    """A plan with a run for each combination, or a choice if learning rates are given; all share the ``settings``."""
+    """A plan with a run for each combination, or a choice if several learning rates are given."""
     given = {}
-    decided = OWN if settings and settings.get("data") else None  # silos' own data is not split, whatever their number
+    decided = OWN if settings and settings.get("data") else None  # silos' own data is not split
     for split in splits:
         for method in methods:
             for seed in seeds:
@@ -40,7 +40,7 @@ def comparison(
 def carry_out(
     plan: Plan, folder: str | Path, *, resume: bool = False, watch: Watch | None = None, look: Look | None = None
 ) -> dict[str, RunFolder]:
-    """The runs that are compared, by method, split and seed: of each choice the best, and what lost is left out."""
+    """Run the plan. Returns the runs that are compared, by method, split and seed; of each choice only the best."""
     best: dict[str, RunFolder] = {}
 
     def settle(name: str, candidates: Mapping[str, RunFolder]) -> None:
@@ -52,7 +52,7 @@ def carry_out(
 
 
 def share_rounds(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The same number of rounds for every method: tct's two stages share what another spends in one."""
+    """The settings with the same number of rounds for every method: tct's two stages share what others have in one."""
     usual = OWN_DEFAULTS["stage2"] if settings.get("data") else RunConfig.stage2
     stage2 = settings.get("stage2", usual)
     ridge = stage2 == "ridge"

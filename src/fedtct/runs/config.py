@@ -45,7 +45,7 @@ class RunConfig(Settings):
 
     @classmethod
     def of(cls, **given: Any) -> Self:
-        """A configuration from the settings that are given; the dataset and the method decide on some of the others."""
+        """A configuration from given settings; the defaults of some others depend on the dataset and the method."""
         check_names(given, "the configuration")
         if given.get("data"):
             given = own_data(given)
@@ -61,11 +61,11 @@ class RunConfig(Settings):
         return cls(**values)
 
     def build(self, num_classes: int | None = None) -> Stage1 | TCT:
-        """The method; a dataset has its number of classes even if some have no holder."""
+        """The method; ``num_classes`` is a dataset's, even if no silo has some of them."""
         return build_method(self, self.network(), num_classes)
 
     def network(self) -> Model:
-        """The model: a name that fedtct knows, or a function of the user's that makes one."""
+        """The model: a name that fedtct knows, or the user's own function that makes it."""
         return import_function(self.model, Path.cwd()) if is_function_name(self.model) else self.model
 
     @property
@@ -84,7 +84,7 @@ class RunConfig(Settings):
         )
 
     def unread(self) -> dict[str, str]:
-        """The settings that this run takes no notice of, with what they are for."""
+        """The settings that this run does not read, with what they are for."""
         methods = (self.method, self.trained_by)
         found = {own: name for name, method in METHODS.items() if name not in methods for own in method.own}
         solver = STAGE2.get(self.stage2, OWN_STAGE2) if self.method == "tct" else Solver()
@@ -99,7 +99,7 @@ class RunConfig(Settings):
         return found
 
     def _check(self) -> None:
-        """Refuse what cannot work, before anything is loaded; methods check what is theirs."""
+        """Refuse what cannot work, before anything is loaded; methods check their own settings."""
         self._check_methods()
         check_one_of(TASKS, task=self.task)
         if not is_function_name(self.model):
@@ -134,7 +134,7 @@ class RunConfig(Settings):
             raise FedtctError("patience and ridge='holdout' judge by held-out samples: set holdout, to 0.1 say")
         if self.patience and self.per_round:
             raise FedtctError(OTHER_RATERS)
-        if not self.own_methods:  # a run that is over can be looked at where these are not there
+        if not self.own_methods:  # which may be missing where a finished run is only looked at
             build_method(self, "linear")
 
     def _check_methods(self) -> None:
@@ -177,7 +177,7 @@ class RunConfig(Settings):
 
 
 def warn_of_unread(configs: Iterable[RunConfig], typed: Iterable[str]) -> None:
-    """Say so if somebody typed a setting that none of the runs reads: what it was to change stays as it is."""
+    """Warn if somebody typed a setting that none of the runs reads: it changes nothing."""
     unread = [config.unread() | _unread_by_files(config) for config in configs]
     for name in typed:
         if all(name in found for found in unread):
@@ -192,9 +192,9 @@ def _unread_by_files(config: RunConfig) -> dict[str, str]:
 
 
 def own_data(given: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a run on silos' own data: the folder decides on those that a dataset would be dealt by."""
+    """The settings of a run on silos' own data: the folder decides on those by which a dataset would be dealt."""
     if given.get("split") == OWN and "silos" in given:
-        return given  # decided on before: a run that is over can be looked at where its data is not
+        return given  # they were decided before; the data of a finished run may be gone
     folder = Path(str(given["data"]))
     decided = {"dataset": folder.resolve().name, "split": OWN, "silos": len(silo_paths(folder))}
     if other := [name for name in decided if name in given and as_value(name, given[name]) != decided[name]]:

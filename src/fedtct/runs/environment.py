@@ -19,7 +19,7 @@ from fedtct.importing import is_function_name
 
 
 def environment(device: str) -> dict[str, Any]:
-    """Versions, machine and, if it is one of fedtct's, command line of this process."""
+    """Versions, machine and, if it is one of fedtct's commands, the command line of this process."""
     chosen = pick_device(device)
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -36,14 +36,14 @@ def environment(device: str) -> dict[str, Any]:
 
 
 def command_line(words: Sequence[str]) -> str | None:
-    """What was typed, of a command of fedtct's: those of other programs may have secrets in them, as Flower's have."""
+    """What was typed, if it was a command of fedtct's; others, such as Flower's, may have secrets in them."""
     program = Path(words[0] if words else "")
     own = program.stem == "fedtct" or program.parts[-2:] == ("fedtct", "__main__.py")
     return shlex.join(words) if own else None
 
 
 def own_code(names: Iterable[str]) -> dict[str, str]:
-    """A fingerprint of each module of the user's own that was imported for a function among these names."""
+    """A fingerprint of each of the user's modules that was imported for a function among these names."""
     modules = {name.partition(":")[0] for name in names if is_function_name(name)}
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in sorted(modules)}
     return {name: fingerprint(Path(file)) for name, file in files.items() if file}
@@ -55,7 +55,7 @@ def git_commit(file: Path) -> str | None:
 
 
 def git_dirty(file: Path) -> bool | None:
-    """Whether in the folder of a source file anything was edited or added since the commit; none if git knows none."""
+    """Whether anything in a source file's folder was edited or added since the commit; none if git knows none."""
     changes = _git(file, "--no-optional-locks", "status", "--porcelain", "--", ".")
     return None if changes is None else bool(changes)
 

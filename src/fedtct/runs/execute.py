@@ -8,7 +8,7 @@ from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.jobs import Job, own_files, prepare
 
-Look = Callable[[RunFolder, Job, Fit], None]  # at a run that is over, before it counts as finished
+Look = Callable[[RunFolder, Job, Fit], None]  # looks at a run that is over, before it counts as finished
 
 
 def fit_here(folder: RunFolder, job: Job) -> Fit:
@@ -27,7 +27,7 @@ def simulated(config: RunConfig, job: Job) -> LocalFederation:
 
 
 def execute(folder: RunFolder, look: Look | None = None, fit: Callable[[RunFolder, Job], Fit] = fit_here) -> Fit:
-    """Fit what the folder's configuration says, from where it stands; a finished run is only read."""
+    """Fit as the folder's configuration says, from where the run stands; a finished run is only read."""
     if folder.finished:
         return folder.fit()
     folder.provenance.check_silos(own_files(folder.config))

@@ -1,4 +1,4 @@
-"""The forms that findings have on disk. What another version wrote in another form is left out, not stumbled over."""
+"""The forms that findings have on disk. One that another version wrote in another form is ignored, not an error."""
 
 import warnings
 from pathlib import Path
@@ -25,9 +25,9 @@ class Holdings(TypedDict):
 
 
 class Confusion(TypedDict):
-    """How many samples of a class (a row) are taken for which (a column).
+    """How many samples of a class (a row) are predicted as which class (a column).
 
-    The last column is of samples that the model has no answer for.
+    The last column counts samples without a prediction.
     """
 
     confusion: list[list[int]]
@@ -35,7 +35,7 @@ class Confusion(TypedDict):
 
 
 class Ratings(TypedDict):
-    """How good the model is on samples such as each silo has, and on everybody's."""
+    """How good the model is on samples like each silo's own, and on everybody's."""
 
     own: list[float | None]
     everybody: float | None
@@ -43,13 +43,13 @@ class Ratings(TypedDict):
 
 
 class AloneSettings(TypedDict):
-    """What the models of silos alone depend on, among others."""
+    """Settings that the models depend on which silos train alone; there are more."""
 
     epochs: int
 
 
 class RatingsAlone(TypedDict):
-    """The same of the models that silos train alone, one each."""
+    """The same ratings of the models that silos train alone, one each."""
 
     settings: AloneSettings
     own: list[float | None]
@@ -65,7 +65,7 @@ class Spectrum(TypedDict):
 
 
 class Steps(TypedDict):
-    """A stage 2 that takes steps; not every silo's spectrum is known."""
+    """What was found out about a stage 2 that takes steps; spectra may be unknown."""
 
     step_size: float
     diverges_from: float
@@ -76,7 +76,7 @@ class Steps(TypedDict):
 
 
 class Solved(TypedDict):
-    """A stage 2 that is solved at once."""
+    """What was found out about a stage 2 that is solved at once."""
 
     ridge: float
     pooled_spectrum: Spectrum
@@ -99,7 +99,7 @@ FORMS: dict[str, Any] = {
 
 
 def read_finding(path: Path) -> Finding | None:
-    """What a file of findings holds; none, and a line that says so, if that is of another form."""
+    """The finding in a file; none, with a warning, if it has another form."""
     found: Finding = read_json(path)
     if fits(found, FORMS[path.stem]):
         return found
@@ -108,7 +108,7 @@ def read_finding(path: Path) -> Finding | None:
 
 
 def fits(value: Any, form: Any) -> bool:
-    """Whether a value that came from JSON is of a type; names that a TypedDict does not have may be there, too."""
+    """Whether a value from JSON is of a type; a TypedDict may have more names than it declares."""
     if is_typeddict(form):
         there = isinstance(value, dict) and form.__required_keys__ <= value.keys()
         return there and all(fits(value[name], kind) for name, kind in get_type_hints(form).items() if name in value)

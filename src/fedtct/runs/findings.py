@@ -1,6 +1,6 @@
-"""What is found out about a run that is over, for people to look at: who holds what, who is taken for whom, who gains.
+"""What a report shows of a finished run: who holds what, which classes are mistaken for which, which silos gain.
 
-No algorithm needs any of it, and it needs the silos' data in this process: across machines it stays unknown.
+No algorithm needs it, and it takes the silos' data in this process: across machines it stays unknown.
 """
 
 import warnings
@@ -32,7 +32,7 @@ from fedtct.stage1 import Stage1
 from fedtct.tasks import Regression, predicted
 
 RATED_ALONE, LEAST_RATED = 100_000, 1000  # samples that silos' own models are rated on: of all together, and of each
-ALONE_EPOCHS = 25  # that a silo trains by itself, or as many as it trained in the run if these are fewer
+ALONE_EPOCHS = 25  # a silo trains alone for so many, or for as many as in the run if these are fewer
 
 
 def find_all(folder: RunFolder, job: Job, fit: Fit) -> None:
@@ -45,7 +45,7 @@ def find_all(folder: RunFolder, job: Job, fit: Fit) -> None:
 
 
 def _find_all(folder: RunFolder, job: Job, fit: Fit) -> Exception | None:
-    """Returns why silos could not be trained alone: one that is too small for it must not cost the model."""
+    """Returns the error if silos could not be trained alone: one that is too small for it must not cost the model."""
     folder.find_out(SPLIT, lambda: holdings(job, fit.model.spec))
     judge = Judge.of(job, fit.model.spec)
     if judge is None:
@@ -63,7 +63,7 @@ def _find_all(folder: RunFolder, job: Job, fit: Fit) -> Exception | None:
 
 
 def holdings(job: Job, spec: NetworkSpec) -> Finding:
-    """Every silo's name and how much it has, of each class if there are classes; held-out samples included."""
+    """Every silo's name and how many samples it has, of each class if there are classes, with those held out."""
     if isinstance(spec.task, Regression):
         counts, names = [[len(silo) + len(silo.held_y)] for silo in job.silos], ["samples"]
     else:
@@ -81,7 +81,7 @@ def class_counts(job: Job, spec: NetworkSpec) -> Tensor:
 
 
 def encode(spec: NetworkSpec, y: Any) -> Tensor:
-    """Labels from 0, or numbers as they are learnt."""
+    """Answers as they are learnt: labels from 0, or standardised numbers."""
     return spec.task.encode(y, spec.num_classes, "the data").cpu()
 
 
@@ -89,15 +89,15 @@ def encode(spec: NetworkSpec, y: Any) -> Tensor:
 class Judge:
     """Rates models on samples that none has trained on: the test set, or what silos hold out.
 
-    A silo's own are those it holds out, if all do; else test samples, with each class as often as the silo has it.
-    Without test samples of classes, what some silos hold out is all there is: it says nothing about the other silos.
+    A silo's own samples are those it holds out, if all silos do; else test samples, with each class as often as the
+    silo has it. Of a regression, or without test samples, only what some silos hold out is there: others are not rated.
     """
 
     job: Job
     spec: NetworkSpec
     x: Any  # everybody's
     y: Any
-    held: bool  # a silo's own are those it holds out
+    held: bool  # whether a silo's own are those it holds out
 
     @classmethod
     def of(cls, job: Job, spec: NetworkSpec) -> "Judge | None":
@@ -120,7 +120,7 @@ class Judge:
         return replace(self, x=take(self.x, drawn), y=take(self.y, drawn))
 
     def rate(self, model: Classifier, silos: Iterable[int]) -> Finding:
-        """A model's accuracy, or R², on samples such as each of these silos has (none: unknown), and everybody's."""
+        """A model's accuracy, or R², on samples like each of these silos' own (none if unknown), and on everybody's."""
         own: list[float | None]
         if self.held:
             chosen = [self.job.silos[k] for k in silos]
@@ -139,9 +139,9 @@ def confusion(model: Classifier, x: Any, y: Any, tested: bool = True) -> Finding
 
 
 def confusion_matrix(model: Classifier, x: Any, y: Any) -> Tensor:
-    """How many samples of a class (a row) are taken for which (a column), or in the last column for none.
+    """How many samples of a class (a row) are predicted as which class (a column).
 
-    For none if their highest score is not finite: they are not recognised, but samples of their class all the same.
+    The last column counts those without a prediction, because their highest score is not finite.
     """
     classes = model.spec.num_classes
     pairs = encode(model.spec, y) * (classes + 1) + predicted(model.scores(x))
@@ -149,20 +149,20 @@ def confusion_matrix(model: Classifier, x: Any, y: Any) -> Tensor:
 
 
 def accuracy_in_mix(found: Tensor, mix: Tensor) -> float:
-    """What a confusion matrix's accuracy were if classes came in this mix; those that no sample has do not count."""
+    """What the accuracy would be if classes came in this mix; classes without a tested sample do not count."""
     tested = found.sum(1) > 0
     shares = torch.where(tested, mix, 0).double()
     return float((shares * found.diagonal() / found.sum(1).clamp_min(1)).sum() / shares.sum())
 
 
 def alone(folder: RunFolder, job: Job, judge: Judge) -> Finding:
-    """What each silo would reach without the others: the same network, trained on its own samples only."""
+    """What each silo would reach without the others: the same network, trained only on its own samples."""
     settings = alone_settings(folder.config)
     for other in _of_one_plan(folder.path, f"{FINDINGS}/{ALONE}.json"):
         found = read_finding(other)
         if found is not None and found["settings"] == settings:
             return found
-    # FedAvg's first question with more epochs: before an average, every silo is alone.
+    # FedAvg's first question with more epochs: before they are averaged, silos have trained alone.
     changed = {"method": "fedavg", "rounds": (1,), "patience": 0, "epsilon": 0.0, "trainable": settings["trainable"]}
     stage1 = replace(folder.config, **changed).build(job.data.num_classes)
     assert isinstance(stage1, Stage1)
@@ -184,13 +184,13 @@ def alone(folder: RunFolder, job: Job, judge: Judge) -> Finding:
 
 
 def _of_one_plan(run: Path, file: str) -> list[Path]:
-    """A file of all runs of one's plan, or of the comparison that one's choice is a part of: they share their silos."""
+    """This file of all runs of the same plan, or of the comparison around its choice: they share their silos."""
     around = {run.parent: f"*/{file}", run.parent.parent: f"*/*/{file}"}
     return sorted(path for place, those in around.items() if (place / PLAN).is_file() for path in place.glob(those))
 
 
 def alone_settings(config: RunConfig) -> dict[str, Any]:
-    """What decides on the models that silos train alone."""
+    """The settings that the models depend on which silos train alone."""
     trainable = "last-layer" if config.method == "fedavg-last-layer" else config.trainable
     epochs = min(ALONE_EPOCHS, config.local_epochs * sum(config.rounds)) or 1
     settings = {name: strict(getattr(config, name)) for name in settings_of("data", "training", "draws")}

@@ -1,4 +1,4 @@
-"""A run is a folder: its configuration, a row a round, checkpoints to go on from, and the model it ended with."""
+"""A run as a folder: its configuration, a row a round, checkpoints to go on from, and the model it ended with."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from fedtct.runs.watcher import Watcher
 
 CONFIG = "config.toml"
 AGREEMENT, CHECKPOINTS, MODEL, FINDINGS = "agreement.json", "checkpoints", "model", "findings"
-CHECKPOINT_SHARE = 0.1  # of a run's time goes to checkpoints at most; rounds that were lost are computed again
+CHECKPOINT_SHARE = 0.1  # the largest part of a run's time for checkpoints; lost rounds are computed again
 
 
 class RunFolder(Journal):
-    """A journal on disk. Nothing is written before the first stage begins: bad input leaves nothing behind."""
+    """A journal on disk. Nothing is written before the first stage begins, so that bad input leaves nothing behind."""
 
-    engine: ClassVar[str] = "fedtct run"  # the command that such a run is begun and gone on with
-    lock_seconds: ClassVar[float] = 0.0  # seconds that another process with this folder has to end
-    early: ClassVar[tuple[str, ...]] = ()  # what a run puts into the folder before it begins
+    engine: ClassVar[str] = "fedtct run"  # the command that begins and resumes such a run
+    lock_seconds: ClassVar[float] = 0.0  # how long to wait for another process with this folder to end
+    early: ClassVar[tuple[str, ...]] = ()  # names that may be in the folder before the run begins
 
     def __init__(self, path: Path, config: RunConfig, watcher: Watcher | None = None) -> None:
         super().__init__()
         self.path, self.config, self.watcher = path, config, watcher or Watcher()
         self.provenance = Provenance(path, config)
         self._opened = False
-        self._new = False  # nothing of it is on the disk yet: what another process may have put there is not its own
-        self._agreement: Finding | None = None  # of a new run, to be written when it begins
+        self._new = False  # not on disk yet: whatever is in the folder is another process's
+        self._agreement: Finding | None = None  # a new run's, to be written when it begins
         self._next_save = 0.0  # by the clock of time.monotonic
 
     @classmethod
@@ -60,7 +60,7 @@ class RunFolder(Journal):
     def resume(
         cls, path: str | Path, overrides: Mapping[str, Any] | None = None, watcher: Watcher | None = None
     ) -> Self:
-        """A run that was stopped, where its last checkpoint stood; ``overrides`` must not contradict it."""
+        """A stopped run, at its last checkpoint; ``overrides`` must not contradict its settings."""
         path = Path(path)
         if not (path / CONFIG).is_file():
             raise FedtctError(f"{path} is not a run to go on with: there is no {CONFIG} in it")
@@ -94,13 +94,13 @@ class RunFolder(Journal):
         return Fit(Classifier.load(self.path / MODEL, own_model(self.config), self.config.device), self.history)
 
     def agreement(self) -> Finding | None:
-        """What the silos agreed on when the run began, if that is known."""
+        """What the silos agreed on when the run began; none if it is new."""
         path = self.path / AGREEMENT
         found: Finding | None = read_json(path) if self._has(path) else None
         return found
 
     def keep_agreement(self, agreement: Finding) -> None:
-        """Keep it, to be written when the first stage begins."""
+        """Keep the agreement, to be written when the first stage begins."""
         self._agreement = agreement
 
     def begin(self, stage: str, rounds: int, done: int) -> None:
@@ -108,14 +108,14 @@ class RunFolder(Journal):
         if not self._opened:
             self.path.mkdir(parents=True, exist_ok=True)
             self._take()
-            write_text(self.path / CONFIG, self.config.to_toml())  # first: with it the run can be gone on with
+            write_text(self.path / CONFIG, self.config.to_toml())  # first: a run with it can be resumed
             if self._agreement is not None:
                 write_json(self.path / AGREEMENT, self._agreement)
             (self.path / CHECKPOINTS).mkdir(exist_ok=True)
             self.provenance.add_sitting(self.engine)
-            self._finding(DIVERGED).unlink(missing_ok=True)  # it is tried again
+            self._finding(DIVERGED).unlink(missing_ok=True)  # training is tried again
             self._opened = True
-            if promise := self.config.promise():  # not before: silos or settings may have been refused
+            if promise := self.config.promise():  # not earlier: silos or settings might have been refused
                 self.watcher.say(promise)
         self.watcher.begin(stage, rounds, done)
 
@@ -148,18 +148,18 @@ class RunFolder(Journal):
 
     @property
     def device(self) -> torch.device:
-        """Where the server's part of the work is done."""
+        """The device for the server's part of the work."""
         return pick_device(self.config.device)
 
     def find_out(self, name: str, find: Callable[[], Finding]) -> None:
-        """Find something out and keep it in ``findings``, once."""
+        """Find something out and keep it in ``findings``, if it is not there yet."""
         path = self._finding(name)
         if not path.is_file():
             path.parent.mkdir(exist_ok=True)
             write_json(path, find())
 
     def finding(self, name: str) -> Finding | None:
-        """What was found out, if it was."""
+        """What was found out under this name; none if nothing was."""
         path = self._finding(name)
         return read_finding(path) if self._has(path) else None
 
@@ -171,11 +171,11 @@ class RunFolder(Journal):
 
     @contextmanager
     def telling_why(self) -> Iterator[None]:
-        """Around a fit: if training leads to no model, it is kept why."""
+        """Around a fit: if training leads to no model, the reason is kept."""
         try:
             yield
         except Diverged as error:
-            if not self._new and self.failure != str(error):  # the folder may be one that is only read
+            if not self._new and self.failure != str(error):  # else it is there, and the folder may be read-only
                 (self.path / FINDINGS).mkdir(exist_ok=True)
                 write_json(self._finding(DIVERGED), {"reason": str(error)})
             release(self.path)
@@ -189,7 +189,7 @@ class RunFolder(Journal):
 
     @property
     def way_out(self) -> str:
-        """What to do where stage 2 refused its steps: stage 1 is not lost. Of other failures empty."""
+        """What to do if stage 2 refused its step size: stage 1 is not lost. Empty for other failures."""
         if not self.failure or not self._has(self._checkpoint("convexify")):
             return ""
         return f" Stage 1 is kept: set another stage2_lr (--stage2-lr auto) and go on with `{self.go_on}`"
@@ -199,7 +199,7 @@ class RunFolder(Journal):
         return not self._new and path.is_file()
 
     def _take(self) -> None:
-        """Hold the folder; a new run's must still be free, for another process may have been first."""
+        """Hold the folder. If the run is new, refuse a folder that another process has taken since."""
         taken = hold(self.path, self.lock_seconds)
         try:
             if self._new:
@@ -211,7 +211,7 @@ class RunFolder(Journal):
         self._new = False
 
     def _drop_halves(self) -> None:
-        """Remove what killed processes left where only who holds the folder writes."""
+        """Remove what killed processes left, in the parts where only the holder of the folder writes."""
         for part in (CHECKPOINTS, MODEL):
             drop_halves(self.path / part, seconds=0.0)
 
@@ -223,7 +223,7 @@ class RunFolder(Journal):
 
     @property
     def go_on(self) -> str:
-        """The command that goes on with the run: the one it was begun with."""
+        """The command that resumes the run."""
         return resuming(self.begun_with, self.path)
 
     @property
@@ -232,7 +232,7 @@ class RunFolder(Journal):
         return self.provenance.engine() or self.engine
 
     def _check_engine(self) -> None:
-        """Refuse a run whose silos keep their memory where this engine does not look for it."""
+        """Refuse a run that another engine began: its silos keep their memory elsewhere."""
         if self.begun_with != self.engine:
             raise FedtctError(f"{self.path} was begun in another way: go on with it with `{self.go_on}`")
 
@@ -247,12 +247,15 @@ class RunFolder(Journal):
             if len(lines) > count:
                 os.truncate(metrics, sum(map(len, lines[:count])))
             lines = lines[:count]
-            if not self._checkpoint("stage2").is_file():  # it begins anew, with other steps perhaps
+            if not self._checkpoint("stage2").is_file():  # stage 2 begins anew, perhaps with other steps
                 self._finding(STAGE2).unlink(missing_ok=True)
         self.history = History([from_line(line, metrics) for line in lines])
 
     def _rows_kept(self, lines: list[bytes]) -> int:
-        """How many rows there are checkpoints for; one that comes after a stage whose own is lost is lost with it."""
+        """How many rows come before the newest checkpoint.
+
+        A checkpoint does not count, and is removed, if that of a stage before it is lost.
+        """
         saved = {path: rows_at(path) for path in (self.path / CHECKPOINTS).glob("*.safetensors")}
         for path, count in saved.copy().items():
             rows = [from_line(line, self.path / METRICS) for line in lines[:count]]
@@ -263,7 +266,7 @@ class RunFolder(Journal):
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The settings of the run at a path. Without a method it would be taken for the run that nobody set anything of."""
+    """The settings of the run at a path; refused without a method, as every run's config.toml has one."""
     settings = read_toml(path / CONFIG)
     if "method" not in settings:
         raise FedtctError(f"{path / CONFIG} is damaged: it does not say the method, as that of every run does")
@@ -271,9 +274,9 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def check_same(path: Path, config: RunConfig, given: Mapping[str, Any]) -> None:
-    """Refuse settings that are not those of the run at a path, but for how stage 2 steps before it has taken any.
+    """Refuse settings that are not those of the run at a path.
 
-    A step size that it refused would otherwise cost all of stage 1.
+    Only stage 2's steps may change before it has taken any: else a step size that it refuses would cost stage 1.
     """
     open_to_change = () if (path / CHECKPOINTS / "stage2.safetensors").is_file() else ("stage2_lr", "steps")
     if different := [name for name in config.differences(given) if name not in open_to_change]:
@@ -283,6 +286,6 @@ def check_same(path: Path, config: RunConfig, given: Mapping[str, Any]) -> None:
 
 
 def own_model(config: RunConfig) -> Model | None:
-    """The function that makes the model, where it is the user's own."""
+    """The user's own function that makes the model; none if the model is one of fedtct's."""
     model = config.network()
     return None if isinstance(model, str) else model

@@ -28,14 +28,14 @@ from fedtct.seeds import generator
 from fedtct.silo import Silo
 from fedtct.tasks import Regression
 
-MOST_LINES = 12  # of what is wrong in silos' files
+MOST_LINES = 12  # of an error about several silos' files
 
 
 class Known(NamedTuple):
     """What is known about the data of all silos together."""
 
     test: tuple[Any, Any] | None
-    num_classes: int | None  # none: numbers are learnt
+    num_classes: int | None  # none of a regression
     class_names: tuple[str, ...]
 
 
@@ -47,7 +47,7 @@ class Job(NamedTuple):
 
 
 def own_files(config: RunConfig) -> dict[str, Path]:
-    """The files of people's own that a run reads: those of silos by their names, and the test data."""
+    """The user's own files that a run reads: each silo's, by its name, and the test data."""
     test = {TEST: Path(config.test)} if config.test else {}
     return test | (silo_paths(Path(config.data)) if config.data else {})
 
@@ -79,7 +79,7 @@ def dealt_job(config: RunConfig) -> Job:
 
 def own_job(config: RunConfig, watcher: Watcher) -> Job:
     """Silos' own data, from a file or a folder of images each."""
-    config.network()  # better an error before the data is read
+    config.network()  # to fail before the data is read, if it fails
     paths = silo_paths(Path(config.data))
     if len(paths) != config.silos:
         raise FedtctError(f"{config.data} holds {len(paths)} silos: the run was begun with {config.silos}")
@@ -99,7 +99,7 @@ def own_job(config: RunConfig, watcher: Watcher) -> Job:
 
 
 def _read_silos(config: RunConfig, paths: Mapping[str, Path], watcher: Watcher) -> tuple[list[Silo], list[Description]]:
-    """All silos, and what they tell; what is wrong in several is said at once, as others may have to mend it."""
+    """All silos and their descriptions. Everything that is wrong in any file is refused in one error."""
     silos: list[Silo] = []
     told: list[Description] = []
     wrong, lacking, how = Remarks(), Remarks(), Reading.of(config)
@@ -128,14 +128,14 @@ def _read_silos(config: RunConfig, paths: Mapping[str, Path], watcher: Watcher) 
 
 
 class Remarks(dict[str, dict[str, str]]):
-    """What is said of silos, by what it is without whose it is: the silos, and how it is said of each."""
+    """Messages about silos, grouped by their text without the silo's name: for each text, the silos' full messages."""
 
     def add(self, text: str, name: str, path: Path) -> None:
-        """Something that is said of a silo and its file."""
+        """Add a message about a silo and its file."""
         self.setdefault(text.removeprefix(str(path)).removeprefix(name), {})[name] = text
 
     def lines(self) -> list[str]:
-        """Everything once, with the silos of which the same is said."""
+        """Each message once, with the names of the other silos that it is about."""
         said = [list(of.items()) for of in self.values()]
         return [text + _so_are([name for name, _ in others]) for (_, text), *others in said]
 
@@ -145,7 +145,7 @@ def _so_are(others: Sequence[str]) -> str:
 
 
 def check_test(test: Path, silos: Mapping[str, Path]) -> None:
-    """Refuse test data that is not there, or that a silo would learn from, under whatever name."""
+    """Refuse test data that is missing, or that a silo would learn from."""
     if not test.exists():
         raise FedtctError(f"test: there is no {test}")
     for name, path in silos.items():
@@ -155,13 +155,13 @@ def check_test(test: Path, silos: Mapping[str, Path]) -> None:
 
 
 def read_test(test: Path, config: RunConfig, inputs: InputSpec) -> tuple[Any, Any]:
-    """Test data, made to look like the silos'; a table may have any other columns as well."""
+    """Test data, read in the form of the silos' data; a table may have more columns."""
     texts, only = (inputs.table.texts, inputs.table.names) if inputs.table else ([], [])
     return read_samples(test, Reading(config.target, config.task, inputs.image_size, texts), only)
 
 
 def warn_of_memory(config: RunConfig, shape: tuple[int, ...], outputs: int, samples: int) -> None:
-    """Say so before hours of stage 1 if the features of stage 2 will not fit; ridge keeps none."""
+    """Warn before hours of stage 1 if stage 2's features will not fit; ridge keeps none."""
     if config.method != "tct" or config.stage2 == "ridge":
         return
     model = config.network()
@@ -193,8 +193,8 @@ def _read(path: Path, how: Reading, state: Any) -> tuple[Any, Any, Any]:
 
 
 def _state(path: Path) -> tuple[Any, ...]:
-    """What changes when somebody changes the files."""
-    there = [file for file in files_of(path) if file.exists()]  # others are links to nothing
+    """Paths, times and sizes of the files: a cache key that changes with them."""
+    there = [file for file in files_of(path) if file.exists()]  # links may lead nowhere
     return tuple((file.absolute(), (stat := file.stat()).st_mtime_ns, stat.st_size) for file in there)
 
 

@@ -12,13 +12,13 @@ except ImportError:  # Windows has no such locks
     fcntl = None  # type: ignore[assignment]
 
 RETRY_SECONDS = 0.5
-_held: dict[tuple[int, int], int] = {}  # open folders of this process, whatever they are called by now
+_held: dict[tuple[int, int], int] = {}  # this process's open folders, which may have been renamed
 
 
 def hold(folder: Path, seconds: float = 0.0) -> bool:
     """Keep other processes out of a folder until it is released or this process ends, however it does.
 
-    Another process has so many seconds to end. Returns whether the folder was not held here already.
+    Waits so many seconds for another process to end. Returns whether the folder was not held by this one already.
     """
     if fcntl is None or _identity(folder) in _held:
         return False
@@ -33,7 +33,7 @@ def hold(folder: Path, seconds: float = 0.0) -> bool:
 
 
 def release(folder: Path) -> None:
-    """Others may write to the folder."""
+    """Let others write to the folder again."""
     if (opened := _held.pop(_identity(folder), None)) is not None:
         os.close(opened)
 
@@ -43,7 +43,7 @@ def _locked(opened: int) -> bool:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # some network disks have no locks: there one must take care oneself
+    except OSError:  # some network disks have no locks
         pass
     return True
 

@@ -1,4 +1,4 @@
-"""A configuration's plain values as the method that they describe: fedtct's, or the user's as module:Class."""
+"""Makes the method that a configuration's plain values describe: fedtct's, or the user's own as module:Class."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
@@ -41,7 +41,7 @@ def build_method(config: Settings, model: Model, num_classes: int | None = None)
     stage1 = _stage1(config, model, num_classes)
     if config.method != "tct":
         return stage1
-    if config.pretext != "none":  # then nothing is rated, nor waited for, before stage 2
+    if config.pretext != "none":  # such a stage 1 rates nothing, so patience has nothing to go by
         stage1 = replace(stage1, pretext=config.pretext, patience=None)
     return TCT(model, stage1, TangentFeatures(config.p, config.seed, config.normalize), _stage2(config))
 
@@ -86,7 +86,7 @@ def _stage2(config: Settings) -> Stage2:
 
 
 def _import_method(name: str, kind: type[Stage], settings: Mapping[str, Any], *model: Any) -> Stage:
-    """The method with a run's settings: of a class of the user's, or of a function that makes one of it."""
+    """The user's own method with a run's settings: from a class, or from a function that makes one."""
     make = import_function(name, Path.cwd())
     if isinstance(make, type):
         _check_kind(name, make, kind)
@@ -103,7 +103,7 @@ def _import_method(name: str, kind: type[Stage], settings: Mapping[str, Any], *m
 
 
 def _fixed(make: object) -> set[str]:
-    """The settings that a class has and gives nobody else to decide, as GradientDescent its one step a round."""
+    """The settings that a class has fixed itself, as GradientDescent its one step a round."""
     return {spec.name for spec in fields(make) if not spec.init} if is_dataclass(make) else set()
 
 

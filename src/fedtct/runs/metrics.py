@@ -12,7 +12,7 @@ METRICS = "metrics.jsonl"
 
 
 def to_line(row: Row) -> str:
-    """A row as a line of strict JSON: what is not a number is null."""
+    """A row as a line of strict JSON; numbers that are not finite are null."""
     return json.dumps(strict(as_plain(row)), allow_nan=False) + "\n"
 
 

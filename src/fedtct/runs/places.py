@@ -1,4 +1,4 @@
-"""Where something new goes, and whether it may be put there: asked before any work is done."""
+"""Paths for something new, checked before any work is done."""
 
 import os
 import shlex
@@ -10,7 +10,7 @@ from fedtct.files import HALF
 
 
 def resuming(command: str, folder: str | Path) -> str:
-    """The command that goes on in a folder, as a shell takes it: names may have spaces in them."""
+    """The command that resumes what is in a folder, quoted for a shell."""
     return f"{command} --resume {shlex.quote(str(folder))}"
 
 
@@ -24,9 +24,9 @@ def next_free(path: Path, ending: str = "") -> Path:
 
 
 def free_folder(path: str | Path, todo: str = "", but: Collection[str] = ()) -> Path:
-    """The path, refused if something is there, with what to do then, or if nothing can be put there.
+    """The path of a new folder; refused, with what ``todo``, if something is there, or if it cannot be made.
 
-    What a process left that was killed as it began is nothing, nor is what has one of the names in ``but``.
+    Files that a killed process left half-written do not count, nor do those with one of the names in ``but``.
     """
     path = Path(path)
     if path.exists() and (not path.is_dir() or any(e.suffix != HALF and e.name not in but for e in path.iterdir())):
@@ -37,7 +37,7 @@ def free_folder(path: str | Path, todo: str = "", but: Collection[str] = ()) -> 
 
 
 def free_file(path: Path) -> Path:
-    """The path of a new file, refused if something is there or nothing can be put there."""
+    """The path of a new file; refused if something is there, or if it cannot be made."""
     if path.exists():
         raise FedtctError(f"{path} exists: choose another file with --out")
     if not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):
@@ -46,7 +46,7 @@ def free_file(path: Path) -> Path:
 
 
 def check_place(path: Path) -> None:
-    """Refuse a path that nothing can be put at, in folders that are there or may be made."""
+    """Refuse a path where nothing can be written, also in folders that would be made for it."""
     above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if above != path and (not above.is_dir() or not os.access(above, os.W_OK)):
         raise FedtctError(f"{path} cannot be made: {above} is not a folder one may write to")

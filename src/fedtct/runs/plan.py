@@ -1,4 +1,4 @@
-"""Several runs under one folder, and the plan that says which, so that a stop in the middle loses nothing."""
+"""Several runs under one folder, and the plan that says which: with it they can be resumed after a stop."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fedtct.runs.places import free_folder, resuming
 from fedtct.runs.watcher import Watcher
 
 PLAN = "plan.json"
-COMMANDS = {"compare": "fedtct compare", "choose": "fedtct run"}  # by purpose
+COMMANDS = {"compare": "fedtct compare", "choose": "fedtct run"}  # a plan's command, by its purpose
 
-Watch = Callable[[str, RunConfig], Watcher]  # who looks on, for each run by its name
-# Who chooses, in a folder of the plan's, between the runs there.
+Watch = Callable[[str, RunConfig], Watcher]  # makes a watcher for a run, by its name
+# Chooses between runs; given their folder's place in the plan's folder.
 Settle = Callable[[str, Mapping[str, RunFolder]], None]
 
 
@@ -28,7 +28,8 @@ Settle = Callable[[str, Mapping[str, RunFolder]], None]
 class Plan:
     """Runs by name. ``purpose`` says what is made of them: "compare" or "choose".
 
-    Where a comparison chooses, as in ``tct-iid-seed0/lr-0.1``, the candidates' folder is one of a choice by itself.
+    A comparison may contain choices: with names such as ``tct-iid-seed0/lr-0.1``, the folder of the candidates has a
+    plan of its own.
     """
 
     purpose: str
@@ -36,7 +37,7 @@ class Plan:
 
     @classmethod
     def read(cls, folder: str | Path, purpose: str = "") -> Plan:
-        """The plan of a folder that was begun, for this purpose if one is given."""
+        """The plan that a folder was begun with; refused if it has another purpose than one that is given."""
         path = Path(folder) / PLAN
         if not path.is_file():
             raise FedtctError(f"{folder} cannot be gone on with: there is no {PLAN} in it")
@@ -58,7 +59,7 @@ class Plan:
 
     @property
     def parts(self) -> dict[str, Plan]:
-        """The choices that are compared, each by its folder in the plan's; or else the plan itself, in its own."""
+        """The choices that are compared, by their folders in the plan's; if there are none, the plan itself by ""."""
         folders: dict[str, dict[str, RunConfig]] = {}
         for name, config in self.runs.items():
             folder, _, candidate = name.rpartition("/")
@@ -83,7 +84,7 @@ class Plan:
     ) -> dict[str, RunFolder]:
         """Run what is not finished yet; all of that is rehearsed before the first run starts.
 
-        A run that diverges to no model at all is given up, and the others go on. A choice is made by ``settle`` as soon
+        A run that diverges to no model is given up, and the others go on. ``settle`` is called for each choice as soon
         as its runs are over.
         """
         folder = Path(folder) if resume else free_folder(folder)
@@ -100,7 +101,7 @@ class Plan:
         hold(folder)
         try:
             if not resume:
-                free_folder(folder)  # another process may have been first since it was asked
+                free_folder(folder)  # checked again now that it is held
             if not (folder / PLAN).is_file():
                 self.write(folder)
             return self._carry_out(folder, watch, look, settle)
@@ -110,7 +111,7 @@ class Plan:
     def _carry_out(
         self, folder: Path, watch: Watch | None, look: Look | None, settle: Settle | None
     ) -> dict[str, RunFolder]:
-        """Every run, from where it stands."""
+        """Do every run, from where it stands."""
         done: dict[str, RunFolder] = {}
         for place, part in self.parts.items():
             if not (folder / place / PLAN).is_file():
@@ -123,13 +124,13 @@ class Plan:
         return done
 
     def _run(self, folder: Path, name: str, watch: Watch | None, look: Look | None) -> RunFolder:
-        """One of them, to its end."""
+        """Do one run to its end."""
         path, config = folder / name, self.runs[name]
         watcher = watch(name, config) if watch else None
         begun = (path / CONFIG).is_file()
         run = RunFolder.resume(path, asdict(config), watcher) if begun else RunFolder.create(path, config, watcher)
         try:
-            if not run.finished:  # what is over may be looked at where its model or data cannot be had
+            if not run.finished:  # the model or data of a finished run may be gone
                 execute(run, look)
         except Diverged as error:
             run.watcher.say(str(error))

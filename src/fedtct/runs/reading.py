@@ -1,4 +1,4 @@
-"""Runs that were made, read again: to report on, or to work with in Python."""
+"""Finished and unfinished runs, read from their folders: to report on, or to work with in Python."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class Runs(Sequence[RunFolder]):
-    """Runs as they lie in their folders: a sequence that does not change, or a table by ``to_pandas``.
+    """Runs as they are in their folders: a sequence that does not change, or a table by ``to_pandas``.
 
-    A run has its ``config``, its ``history``, its ``path``, and once it is ``finished`` what it ended with, ``fit()``.
+    A run has its ``config``, ``history`` and ``path``; once it is ``finished``, ``fit()`` gives its model.
     """
 
     def __init__(self, runs: Sequence[RunFolder]) -> None:
@@ -46,10 +46,9 @@ class Runs(Sequence[RunFolder]):
         return iter(self._runs)
 
     def to_pandas(self, *, lost: bool = False) -> pd.DataFrame:
-        """A row a run: how good the model is that it ended with, what it took, and the settings in which runs differ.
+        """A row a run: how good its model is, what it took, and the settings in which runs differ.
 
-        Where a choice was made, it has the run that was chosen; with ``lost``, also those that were not, and ``chosen``
-        says which is which.
+        Of a choice only the chosen run is in the table; with ``lost`` also the others, and ``chosen`` says which it is.
         """
         import pandas as pd
 
@@ -63,12 +62,12 @@ class Runs(Sequence[RunFolder]):
         return pd.DataFrame(rows)
 
     def _has_lost(self, run: RunFolder) -> bool:
-        """Whether another of these runs was chosen, and not this one."""
+        """Whether this run was in a choice that another of these runs won."""
         choice = read_choice(run.path.parent)
         return choice is not None and choice.best != run.path.name and run.path.with_name(choice.best) in self._paths
 
     def _varied(self) -> list[str]:
-        """The settings that are not the same in all runs, but for those of the machine, which change no result."""
+        """The settings that differ between runs, without those of the machine, which change no result."""
         first, *others = (asdict(run.config) for run in self)
         differ = [name for name, value in first.items() if any(other[name] != value for other in others)]
         return [name for name in differ if name not in settings_of("machine")]

@@ -1,4 +1,4 @@
-"""A model wherever it was left: in a run's folder, in a folder of its own, or exported to one file with a card."""
+"""A saved model: in a run's folder, in a folder of its own, or exported to one file with a card."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fedtct.runs.summary import (
 from fedtct.tasks import Regression
 
 CARD, TARGET = "model_card", "target"
-OTHER_FORMATS = (  # that a file is taken for by its name
+OTHER_FORMATS = (  # endings that promise another format than ours
     *(".onnx", ".pt", ".pt2", ".pth", ".ckpt", ".bin", ".tflite", ".pb", ".h5", ".keras", ".mlmodel", ".gguf"),
     *(".pkl", ".pickle", ".joblib", ".npz"),
 )
@@ -41,7 +41,7 @@ CALIBRATION = {
 
 
 class Saved(NamedTuple):
-    """A model, the column it was taught of tables, and its card if it has one."""
+    """A model; of tables the column that it predicts, its card if it has one, and its run if that is known."""
 
     model: Classifier
     target: str
@@ -50,7 +50,7 @@ class Saved(NamedTuple):
 
     @classmethod
     def load(cls, path: Path, own: str = "", device: str = "auto") -> Saved:
-        """The model at a path; ``own`` names the function that makes it, if it is the user's."""
+        """The model at a path; ``own`` names the user's function that makes it, if it is not one of fedtct's."""
         if own and not is_function_name(own):
             raise FedtctError(f"model must be a function of yours, as module:function, not '{own}'")
         build = import_function(own, Path.cwd()) if own else None
@@ -75,7 +75,7 @@ class Saved(NamedTuple):
         return read_inputs(path, self.model.spec.inputs.image_size, self._texts)
 
     def samples(self, path: Path, target: str = "") -> tuple[Any, Any]:
-        """Samples with what is true of them."""
+        """Samples with their true answers."""
         task = "regression" if isinstance(self.model.spec.task, Regression) else "classification"
         table = self.model.spec.inputs.table
         only = table.names if table else []
@@ -91,14 +91,14 @@ class Saved(NamedTuple):
         return table.texts if table else []
 
     def export(self, file: Path) -> str:
-        """Write one file with everything; returns the card."""
+        """Write model and card to one file. Returns the card."""
         card = self.card or write_card(self, file.name)
         self.model.export(free_export(file), **{CARD: card, TARGET: self.target})
         return card
 
 
 def free_export(file: Path) -> Path:
-    """The path of a file to export to, refused if its name promises what is not exported or something is there."""
+    """The path of a file to export to; refused if it has the ending of another format, or if something is there."""
     if file.suffix.lower() in OTHER_FORMATS:
         raise FedtctError(
             f"{file} would be no {file.suffix} file: export writes .safetensors. For ONNX and the like give in Python "
@@ -108,7 +108,7 @@ def free_export(file: Path) -> Path:
 
 
 def write_card(saved: Saved, name: str) -> str:
-    """What the model is, what it takes and gives, how good it is and what it took, in Markdown."""
+    """The model card, in Markdown: what the model takes and gives, how it was trained and how good it is."""
     model, spec = saved.model, saved.model.spec
     lines = ["# Model card", "", f"A {model.kind} model, trained across silos by fedtct {__version__}.", ""]
     lines += [f"- **Network:** {spec.model if isinstance(spec.model, str) else type(spec.model).__name__}"]

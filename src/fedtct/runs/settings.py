@@ -16,18 +16,18 @@ from fedtct.runs.values import parse_value
 
 
 class Method(NamedTuple):
-    """What the setting ``method`` may name."""
+    """A value of the setting ``method``."""
 
-    called: str  # by people
+    called: str  # its name for people
     own: tuple[str, ...] = ()  # the settings that it alone reads
-    trains_tct: bool = True  # it can be TCT's stage 1
+    trains_tct: bool = True  # whether it can be TCT's stage 1
 
 
 class Solver(NamedTuple):
-    """What the setting ``stage2`` may name."""
+    """A value of the setting ``stage2``."""
 
-    reads: tuple[str, ...] = ()  # of the settings that not every stage 2 reads
-    rounds: int = 100  # if nobody says
+    reads: tuple[str, ...] = ()  # the settings it reads, of those that not every stage 2 does
+    rounds: int = 100  # by default
 
 
 METHODS = {
@@ -48,10 +48,10 @@ STAGE2 = {
     "gradient-descent": Solver(("stage2_lr",)),
     "ridge": Solver(("ridge", "d"), rounds=1),
 }
-OWN_STAGE2 = Solver(("steps", "stage2_lr"))  # one of the user's, which may read all that rounds of steps do
+OWN_STAGE2 = Solver(("steps", "stage2_lr"))  # the user's own, which may read what all rounds of steps do
 MODEL_OF = {"digits": "mlp", "fashion-mnist": "simple-cnn", "cifar10": "resnet18-bn", "cifar100": "resnet18-bn"}
 OWN = "own"  # the split of silos that bring their own data
-ELSEWHERE = "elsewhere"  # where the data of silos on other machines is
+ELSEWHERE = "elsewhere"  # the setting ``data`` of silos on other machines
 HOLDOUT = 0.2  # of silos' own data, here and across machines
 DELTA = 1e-5  # of differential privacy, here and across machines
 OWN_DEFAULTS = {"holdout": HOLDOUT, "stage2": "ridge", "d": 1024}  # for few samples: honest scores, no exact fit
@@ -60,8 +60,8 @@ OWN_DEFAULTS = {"holdout": HOLDOUT, "stage2": "ridge", "d": 1024}  # for few sam
 def setting(of: str, default: Any, text: str, metavar: str, *, rare: bool = False) -> Any:
     """A field with the line of help that the command line shows for it; of ``rare`` ones only with --help-all.
 
-    Whether runs that differ in it learn from other data, train a network in another way, or have another method, other
-    draws or just another machine, is what it is ``of``.
+    ``of`` tells what changes with the setting: the data, the training of a network, the method, the draws, or only the
+    machine.
     """
     return field(default=default, metadata={"help": text, "metavar": metavar, "of": of, "rare": rare})
 
@@ -73,7 +73,7 @@ of_data, of_training, of_method, of_draws, of_machine = (
 
 @dataclass(frozen=True)
 class Settings:
-    """All of them, with what they are if nobody says."""
+    """All settings, with their defaults."""
 
     dataset: str = of_data("digits", "digits, fashion-mnist, cifar10, cifar100, module:function", "NAME")
     data_dir: str = of_machine("", "where datasets are [$FEDTCT_DATA]", "DIR", rare=True)
@@ -134,23 +134,23 @@ class Settings:
 
     @property
     def trained_by(self) -> str:
-        """The method that trains the network: of TCT its stage 1."""
+        """The method that trains the network: TCT's stage 1, or the method itself."""
         return self.stage1 if self.method == "tct" else self.method
 
     @property
     def own_methods(self) -> list[str]:
-        """Those that the run is carried out by and that are the user's own."""
+        """The names of the user's own methods that the run uses."""
         stages = [self.stage1, self.stage2] if self.method == "tct" else [self.method]
         return [name for name in stages if is_function_name(name)]
 
     @property
     def full_method(self) -> str:
-        """The method as it was typed, TCT's stage 1 where that is not the usual one, its stage 2 if it is one's own."""
+        """The method as it was typed; with TCT's stage 1 if that is not the default, and stage 2 if it is one's own."""
         return self._called(str)
 
     @property
     def method_name(self) -> str:
-        """What people call the method; one of the user's own as its class is called."""
+        """The method's name for people; of the user's own its class's."""
         return self._called(lambda name: METHODS[name].called if name in METHODS else name.partition(":")[2])
 
     def _called(self, named: Callable[[str], str]) -> str:
@@ -162,7 +162,7 @@ class Settings:
 
     @property
     def dealt_by(self) -> int:
-        """The seed that decides which samples are dealt, and to whom."""
+        """The seed that decides which samples are dealt to which silo."""
         return self.split_seed if isinstance(self.split_seed, int) else self.seed
 
     @property
@@ -175,7 +175,7 @@ class Settings:
         return "".join(f"{name} = {as_toml(value)}\n" for name, value in asdict(self).items())
 
     def differences(self, given: Mapping[str, Any]) -> list[str]:
-        """Which of these settings are not the ones here; where datasets and people's own files are is no difference."""
+        """Which of these settings differ from the ones here; where data and files are on the disk does not count."""
         theirs = {name: as_value(name, value) for name, value in given.items() if name != "data_dir"}
         moved = [name for name in ("data", "test") if theirs.get(name) and getattr(self, name)]
         return [name for name, value in theirs.items() if name not in moved and value != getattr(self, name)]
@@ -185,12 +185,12 @@ SETTINGS = {spec.name: spec for spec in fields(Settings)}
 
 
 def settings_of(*kinds: str) -> list[str]:
-    """The names of those that are of these kinds, one kind after another."""
+    """The names of the settings of these kinds, one kind after another."""
     return [name for kind in kinds for name, spec in SETTINGS.items() if spec.metadata["of"] == kind]
 
 
 def as_value(name: str, value: Any) -> Any:
-    """A setting as its type says, from a TOML value or from text of the command line."""
+    """A setting's value in its own type, from a TOML value or from text of the command line."""
     return parse_value(name, SETTINGS[name].type, value)
 
 
@@ -212,5 +212,5 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 
 def tct_rounds(stage2: str) -> tuple[int, int]:
-    """As many as TCT's two stages have if nobody says."""
+    """The default numbers of rounds of TCT's two stages."""
     return 100, STAGE2.get(stage2, OWN_STAGE2).rounds

@@ -16,18 +16,18 @@ from fedtct.runs.finding_types import CLASSES, SILOS, SPLIT
 from fedtct.runs.findings import accuracy_in_mix
 from fedtct.runs.folder import RunFolder
 
-SILO_SAMPLES = {  # what a silo's rating is on
+SILO_SAMPLES = {  # the samples that a silo is rated on
     "holdout": "what it holds out",
     "test": "test samples, each class as often as the silo has it",
     "own": "its own samples, those it holds out, or trains on if it holds none out",
 }
-SHOWN = 0.02  # above chance, in balanced accuracy: with less, nobody has shown that rare classes are found
-JUDGED_ROUNDS = 5  # the last before a choice, whose mean decides: a single round is noisy
-COMMON = 0.8  # of what models are rated on: with a class that has so much, accuracy says little
+SHOWN = 0.02  # above chance, in balanced accuracy: from here on rare classes count as found
+JUDGED_ROUNDS = 5  # the last ones, whose mean decides a choice: a single round is noisy
+COMMON = 0.8  # a class with this share of the rated samples makes accuracy say little
 
 
 def in_megabytes(count: float) -> str:
-    """Bytes as megabytes, with a digit behind the point; of few enough of them that one would be zero, two digits."""
+    """Bytes as megabytes, with one digit after the point, or if that would be zero, with two significant digits."""
     megabytes = count / 1e6
     return f"{megabytes:,.1f}" if megabytes >= 0.95 or not megabytes else f"{megabytes:.2g}"
 
@@ -42,8 +42,8 @@ class Summary(Rated):
     method: str
     model: str
     seed: int
-    stage: str  # that the numbers are of: the last one
-    rounds: str  # of every stage
+    stage: str  # the last one, which the ratings are of
+    rounds: str  # of every stage, as in 20+2+20
     test_accuracy: float | None
     train_accuracy: float | None
     holdout_accuracy: float | None
@@ -51,7 +51,7 @@ class Summary(Rated):
     bytes_up: int
     bytes_down: int
     seconds: float
-    epsilon: float | None  # of a sample's differential privacy, as spent; none without noise
+    epsilon: float | None  # what was spent of a sample's differential privacy; none without noise
     folder: str
     test_r2: float | None = None  # of a regression, in place of accuracies
     train_r2: float | None = None
@@ -60,12 +60,12 @@ class Summary(Rated):
     train_rmse: float | None = None  # in the units of the target
     test_rmse: float | None = None
     holdout_rmse: float | None = None
-    worst_silo_on: str = ""  # which samples that is: see SiloRatings
+    worst_silo_on: str = ""  # which samples the worst silo is rated on: see SiloRatings
     regression: bool = False
 
     @classmethod
     def of(cls, folder: RunFolder) -> "Summary":
-        """The summary of a run that is finished."""
+        """The summary of a run."""
         config, rows = folder.config, folder.history
         last = final_row(rows, config)
         told = {name: getattr(config, name) for name in ("dataset", "split", "silos", "model", "seed")}
@@ -97,7 +97,7 @@ class Summary(Rated):
         return found
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; those of the other task are left out."""
+        """Plain values, for JSON, without the ratings that only the other kind of task has."""
         other = ("regression", *(("accuracy",) if self.regression else ("r2", "rmse")))
         return {name: value for name, value in asdict(self).items() if not name.endswith(other)}
 
@@ -114,7 +114,7 @@ class SiloRatings(NamedTuple):
 
     @classmethod
     def of(cls, run: RunFolder) -> "SiloRatings":
-        """What was found out about a run, or else what its silos say."""
+        """The ratings that were found out about a run, or else those of its silos."""
         if found := run.finding(SILOS):
             return cls(tuple(found["own"]), "holdout" if found["held_out"] else "test")
         last = final_row(run.history, run.config)
@@ -122,7 +122,7 @@ class SiloRatings(NamedTuple):
 
     @property
     def worst(self) -> float | None:
-        """The lowest; R² may be no number."""
+        """The lowest rating, of those that are numbers."""
         return min((value for value in self.values if value is not None and value == value), default=None)
 
 
@@ -131,17 +131,17 @@ class CommonClass(NamedTuple):
 
     name: str
     share: float  # the accuracy of always naming it
-    balanced: float | None  # the model's accuracy if classes were equally common; none where no other one is there
+    balanced: float | None  # the model's accuracy if classes were equally common; none if there is no other class
     chance: float  # the balanced accuracy of always naming it, or of guessing
 
     @property
     def others_found(self) -> bool:
-        """Whether the model is known to tell other classes from this one at all."""
+        """Whether the model surely recognises any other class."""
         return self.balanced is not None and self.balanced >= self.chance + SHOWN
 
     @classmethod
     def of(cls, runs: Sequence[RunFolder]) -> "CommonClass | None":
-        """The mean of runs that differ in their seed; none where no class is so common, or nobody looked."""
+        """The mean over runs that differ in their seed; none if no class is so common, or if it is not known."""
         if any(final_row(run.history, run.config).diverged for run in runs):
             return None
         found = [run.finding(CLASSES) for run in runs]
@@ -159,7 +159,7 @@ class CommonClass(NamedTuple):
 
 
 def class_names(run: RunFolder, count: int) -> list[str]:
-    """What so many classes of a run are called, as silos elsewhere agreed on too; numbers where they have no names."""
+    """The names of a run's classes; numbers if they have none."""
     split = run.finding(SPLIT)
     names: list[str] = split["class_names"] if split else (run.agreement() or {}).get("task", {}).get("names", [])
     return names if len(names) == count else [str(label) for label in range(count)]
@@ -173,7 +173,7 @@ def silos_told(run: RunFolder) -> str:
 
 
 def final_row(rows: Sequence[Row], config: RunConfig) -> Row:
-    """The row of the model a run ended with: the last, or with patience the first of the best on held-out samples."""
+    """The row of the model a run ended with: the last, or with patience the best on held-out samples."""
     last = rows[-1]
     if not config.patience:
         return last
@@ -185,10 +185,10 @@ def final_row(rows: Sequence[Row], config: RunConfig) -> Row:
 
 
 def judged_rows(rows: Sequence[Row], config: RunConfig) -> list[Row]:
-    """Those whose mean decides in a choice: of the last stage's rounds the last that were rated, as far as there are.
+    """The rows whose mean decides in a choice: the last JUDGED_ROUNDS of the last stage that were rated.
 
-    With patience it is the round whose model is kept, alone. The rounds after it were no better, and those before it,
-    down to the very first, would count against whoever learns fast.
+    With patience only the row whose model is kept. The rows after it are no better, and those before it would count
+    against a method that learns fast.
     """
     kept = final_row(rows, config)
     if config.patience:
@@ -198,7 +198,7 @@ def judged_rows(rows: Sequence[Row], config: RunConfig) -> list[Row]:
 
 
 def judgement(rows: Sequence[Row], config: RunConfig) -> float | None:
-    """The rating on held-out samples to choose by; none if nobody held any out. R² may be no number."""
+    """The rating on held-out samples to choose by; none if no silo holds any out. An R² may be NaN."""
     ratings = [rating for row in judged_rows(rows, config) if (rating := row.rating("holdout")) is not None]
     return fmean(ratings) if ratings else None
 
@@ -215,18 +215,18 @@ def kept_round(rows: Sequence[Row], config: RunConfig) -> str:
 
 
 def spent(rows: Sequence[Row], config: RunConfig) -> float | None:
-    """The ε that the rounds of a run come to at its δ; where a stage stopped early, one more had been asked for."""
+    """The ε that the rounds of a run come to at its δ; if a stage stopped early, one more round was asked for."""
     if not config.epsilon:
         return None
     reached = {row.stage: row.round for row in rows}
     if "stage1" in reached and reached["stage1"] == config.rounds[0]:
-        reached.setdefault("stage2", 0)  # it may have been asked for without a row: a ridge has none before its answer
+        reached.setdefault("stage2", 0)  # a ridge may have been asked for: it has no row before it is solved
     planned = zip(("stage1", "stage2"), config.rounds, strict=False)
     asked = sum(min(reached[stage] + 1, rounds) for stage, rounds in planned if stage in reached)
     return spent_epsilon(config.noise, asked, config.delta)
 
 
 def rounds_of(rows: Sequence[Row]) -> str:
-    """How many rounds each stage took, as in 20+2+20; before its first round a stage has a row 0."""
+    """How many rounds each stage took, as in 20+2+20; a stage's first row is number 0."""
     stages = [list(group) for _, group in groupby(rows, key=lambda row: row.stage)]
     return "+".join(str(max(row.round for row in stage)) for stage in stages)

@@ -1,4 +1,4 @@
-"""Someone who looks on as a run goes, a progress bar for example."""
+"""The interface for whoever follows a run, such as a progress bar."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class Watcher:
-    """Is told what happens; this one takes no notice."""
+    """Is told what happens in a run; this one ignores it."""
 
     def begin(self, stage: str, rounds: int, done: int) -> None:
         """A stage begins, or goes on."""
@@ -18,10 +18,10 @@ class Watcher:
         """A silo has replied."""
 
     def count(self, doing: str, done: int, total: int) -> None:
-        """Something besides rounds is so far: reading data, or looking at what came out."""
+        """Work besides rounds, such as reading data or rating a model, is so far."""
 
     def say(self, text: str) -> None:
-        """A line for people: what a run is about to do, or what went wrong without ending it."""
+        """A line for people: what the run is about to do, or what went wrong without ending it."""
 
     def record(self, row: Row) -> None:
         """A row is complete."""
