@@ -48,9 +48,7 @@ class Classifier(ABC):
     network: Network
     device: torch.device
     temperature: float | None  # of probabilities, fitted to what silos hold out
-    on_batch: Callable[[int, int], None] | None = (
-        None  # called after each batch: how many samples are done, of how many
-    )
+    on_batch: Callable[[int, int], None] | None = None  # called after each batch: samples done, and of how many
 
     def __repr__(self) -> str:
         model, task = self.spec.model, self.spec.task

@@ -23,7 +23,7 @@ class Correction(Protocol):
         """The correction for a round that starts from the server's parameters."""
 
     def after(self, memory: Memory, server: Tensor, local: Tensor, steps: int) -> None:
-        """Take in where the round ended."""
+        """Update the memory with the parameters that the round ended with."""
 
 
 def correction_of(message: Mapping[str, Any]) -> Correction | None:
@@ -40,9 +40,10 @@ def correction_of(message: Mapping[str, Any]) -> Correction | None:
 class ScaffoldCorrection:
     """SCAFFOLD, option II, with one model sent a round (algorithm 1 of the TCT paper).
 
-    The silo keeps c_k, its own mean gradient, which follows from where its steps led. Everybody's follows from where
-    the server went: c = (w_previous − w) / (server_steps·lr), unless ``mean_gradient`` tells it. Parameters may be
-    large, so results are built up in place. In stage 2 each column may have steps of its own.
+    The silo keeps c_k, its own mean gradient, which it computes from where its steps led. Everybody's mean gradient is
+    computed from where the server went, c = (w_previous − w) / (server_steps·lr), unless ``mean_gradient`` is given.
+    Parameters may be large, so results are built up in place. In stage 2, ``lr`` and ``server_steps`` may be rows of
+    numbers, one for each column of W.
     """
 
     def __init__(self, lr: float | Tensor, server_steps: float | Tensor, mean_gradient: Tensor | None = None) -> None:

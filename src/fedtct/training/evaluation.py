@@ -9,8 +9,8 @@ from fedtct.hardware.kernels import fastest_convolutions
 from fedtct.tasks import Score
 
 BATCH, GPU_BATCH = 500, 5000  # samples that a network rates at a time, at most
-GPU_SAMPLE = 2**24  # bytes of a GPU that a sample is given
-NUMBERS = 2**24  # in them, at most: of large images what a network computes of so many would not fit
+GPU_SAMPLE = 2**24  # bytes of a GPU's memory for each sample
+NUMBERS = 2**24  # in all samples of a batch, at most: activations of large images would not fit
 
 
 @torch.no_grad()
@@ -18,7 +18,7 @@ NUMBERS = 2**24  # in them, at most: of large images what a network computes of 
 def evaluate(
     predict: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, score: Callable[[Tensor, Tensor], Score]
 ) -> Score:
-    """Score a prediction function on samples, a batch at a time; it is never asked about none."""
+    """Score a prediction function on samples, a batch at a time; it is never called with no samples."""
     if not len(y):
         return Score()
     size = batch_size(x, _fitting(x.device) if x.is_cuda else BATCH)

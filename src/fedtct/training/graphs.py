@@ -2,8 +2,8 @@
 
 At batch size 64 a step is dozens of kernels too small to fill a GPU, launched slower than they run. A silo's step is
 therefore captured once as a CUDA graph, and the silos' graphs are replayed side by side. The graph reads its batch from
-memory: the order of the whole round lies on the device and a counter there says how far it is. Where a round is long,
-the loss is compiled first, which joins small kernels into fewer.
+memory: the order of the whole round lies on the device, with a counter for the position in it. If a round is long, the
+loss is compiled first, which joins small kernels into fewer.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from fedtct.training.slices import streams_for
 
 WARM_UP_STEPS = 3
 STEPS_A_GRAPH = 4  # launching a graph costs the host time: several steps share it
-COMPILE_FROM = 1000  # steps of a round over all silos: compiling takes some seconds, once
+COMPILE_FROM = 1000  # steps of a round over all silos, from which on compiling, some seconds once, is worth it
 
 Loss = Callable[[Network, Tensor, Tensor], Tensor]
 
@@ -45,7 +45,7 @@ class GraphTrainer:
         self.device = device
         self.build: Callable[[], Network] = lambda: spec.build(device, precision=precision, channels_last=True)
         self.silos: dict[int, _GraphedSilo] = {}
-        self.ways: list[str] | None = None  # of what is left to try before training step by step, the best first
+        self.ways: list[str] | None = None  # those left to try before going step by step; none: not known yet
 
     @torch.enable_grad()
     def train(self, jobs: list[LocalJob]) -> list[Weights]:
@@ -53,10 +53,10 @@ class GraphTrainer:
         if self.ways is None:
             steps = sum(job.plan.steps(len(job.y)) for job in jobs)
             self.ways = ["compiled", "captured"] if steps >= COMPILE_FROM else ["captured"]
-        with torch.cuda.device(self.device):  # which is waited for below, and need not be the one that torch works on
+        with torch.cuda.device(self.device):  # which need not be the current one, and is synchronised below
             while self.ways:
                 try:
-                    # A capture that fails leaves torch on its stream, which is but a slice of the GPU.
+                    # A failed capture leaves its stream as the current one, and that is only a slice of the GPU.
                     with torch.cuda.stream(torch.cuda.current_stream()):
                         return self._side_by_side(jobs, _compiled_loss() if self.ways[0] == "compiled" else batch_loss)
                 except RuntimeError as error:
@@ -67,18 +67,18 @@ class GraphTrainer:
         return [local_update(plain, job) for job in jobs]
 
     def _give_up(self, ways: list[str], error: RuntimeError) -> str:
-        """Take what failed off the list; what is to be said of it."""
+        """Remove the way that failed from ``ways``, or all if memory ran out. Returns a warning about it."""
         if isinstance(error, torch.OutOfMemoryError):
             ways.clear()
             return "training silos side by side takes more memory than the GPU has left: one after another"
         lost = ways.pop(0)
-        # The end of a capture that went wrong says only that it did: what went wrong came before.
+        # A capture's own error says only that it failed; the cause is the error before it.
         reason = error.__context__ if "capture" in str(error) and error.__context__ else error
         slower = "" if ways else ": training step by step"
         return f"the model's step cannot be {lost}{slower} ({first_line(reason)})"
 
     def release(self) -> None:
-        """Give back what graphs hold: every silo's network and the activations of its steps."""
+        """Free the memory of the graphs: every silo's network and the activations of its steps."""
         self.silos = {}
         torch.cuda.empty_cache()
 
@@ -93,7 +93,7 @@ class GraphTrainer:
         for silo, job in zip(working, jobs, strict=True):
             silo.begin(job)
         torch.cuda.synchronize()
-        # The longest job first in every turn: it decides when the round is over.
+        # The longest job comes first in every turn, because the round takes as long as it does.
         turns = [silo.replays() for silo in sorted(working, key=lambda silo: -len(silo.y))]
         while turns:
             turns = [turn for turn in turns if next(turn, None) is not None]
@@ -102,14 +102,14 @@ class GraphTrainer:
 
 
 class _Run(NamedTuple):
-    """Steps in a row on batches of one size: what a graph holds."""
+    """Steps in a row on batches of one size, which one graph captures."""
 
     size: int
     steps: int
 
 
 def _runs(sizes: list[int]) -> list[_Run]:
-    """An epoch's batches as runs of equal ones."""
+    """An epoch's batches as runs of equal size."""
     runs = []
     for size, equal in itertools.groupby(sizes):
         many, few = divmod(len(list(equal)), STEPS_A_GRAPH)
@@ -118,12 +118,12 @@ def _runs(sizes: list[int]) -> list[_Run]:
 
 
 class _GraphedSilo:
-    """One silo's network, what its steps read, and the captured steps: a graph for each run of an epoch's batches."""
+    """One silo's network, the memory that its steps read, and a graph for each run of an epoch's batches."""
 
     def __init__(self, network: Network, job: LocalJob, loss: Loss, stream: torch.cuda.Stream) -> None:
         self.network, self.plan, self.x, self.y = network, job.plan, job.x, job.y
         self.loss, self.stream = loss, stream
-        self.draws = torch.Generator(network.device)  # its own: the others draw at the same time
+        self.draws = torch.Generator(network.device)  # its own, because the other silos draw at the same time
         _stop_counting_batches(network.module)
         normalize_by_channels(network.module)
         places = job.plan.epochs * len(job.y)
@@ -134,7 +134,7 @@ class _GraphedSilo:
         self.start = torch.zeros_like(network.parameters) if job.plan.prox else None
         self.correction = None if job.correction is None else torch.zeros_like(network.parameters)
         self.runs = _runs(job.plan.batch_sizes(len(job.y)))
-        # Graphs read these from memory: they must live as long as the graphs.
+        # Graphs read these from memory, so they must live as long as the graphs.
         self.windows = {run.size: torch.arange(run.size, device=network.device) for run in self.runs}
         self.begin(job)
         self.graphs = {run: self._capture(job, run) for run in sorted(set(self.runs))}
@@ -144,7 +144,7 @@ class _GraphedSilo:
         return job.plan == self.plan and job.x is self.x and job.y is self.y and same_memory
 
     def begin(self, job: LocalJob) -> None:
-        """Bring a round's weights, order and corrections to where the graphs read them."""
+        """Write a round's weights, order and corrections to the memory that the graphs read."""
         self.network.load(job.start)
         self.network.set_training(self.plan.trainable)
         epochs = draw_epochs(len(job.y), job.plan, job.seed)
@@ -159,7 +159,7 @@ class _GraphedSilo:
             self.correction.copy_(self.network.to_memory(job.correction))
 
     def replays(self) -> Iterator[int]:
-        """Launch a graph at a time, giving way to other silos in between; of how many steps each is."""
+        """Launch the graphs, yielding to other silos after each; yields its number of steps."""
         for _ in range(self.plan.epochs):
             for run in self.runs:
                 with torch.cuda.stream(self.stream):
@@ -169,9 +169,9 @@ class _GraphedSilo:
     def _capture(self, job: LocalJob, run: _Run) -> torch.cuda.CUDAGraph:
         graph, window = torch.cuda.CUDAGraph(), self.windows[run.size]
         torch.cuda.synchronize()
-        with _drawing_from(self.draws), fastest_convolutions():  # which graphs keep
+        with _drawing_from(self.draws), fastest_convolutions():  # graphs keep this choice
             with torch.cuda.stream(self.stream), torch.random.fork_rng(devices=[]):
-                self._step(job, window)  # which may compile
+                self._step(job, window)  # may compile
                 with _nothing_drawn_on_the_processor(), _never_waiting():
                     for _ in range(WARM_UP_STEPS - 1):
                         self._step(job, window)
@@ -193,7 +193,7 @@ class _GraphedSilo:
         self.place += len(window)
 
     def _free(self, flat: Tensor | None) -> list[Tensor] | None:
-        """The pieces of a vector that belong to parameters in training."""
+        """The pieces of a flat vector that belong to parameters in training."""
         if flat is None:
             return None
         parameters = self.network.module.parameters()
@@ -202,7 +202,7 @@ class _GraphedSilo:
 
 @contextlib.contextmanager
 def _drawing_from(own: torch.Generator) -> Iterator[None]:
-    """Dropout and its like draw from a generator of one's own for a while; what is captured then, at every replay."""
+    """For a while dropout and the like draw from this generator; what is captured then does so at every replay."""
     device = own.device.index
     everybodys = torch.cuda.default_generators[torch.cuda.current_device() if device is None else device]
     before = everybodys.graphsafe_get_state()
@@ -215,7 +215,7 @@ def _drawing_from(own: torch.Generator) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _nothing_drawn_on_the_processor() -> Iterator[None]:
-    """Refuse a step that draws there, as layers dropped at random may: replays would do what it drew for ever."""
+    """Refuse a step that draws on the processor, to skip layers at random, say: every replay would repeat its draws."""
     before = _processors_draws()
     yield
     if _processors_draws() != before:
@@ -223,14 +223,14 @@ def _nothing_drawn_on_the_processor() -> Iterator[None]:
 
 
 def _processors_draws() -> tuple[object, ...]:
-    """Where the generators stand that draw on the processor."""
+    """The states of all generators that draw on the processor."""
     numpys = repr(np.random.get_state())  # noqa: NPY002
     return torch.default_generator.get_state().numpy().tobytes(), random.getstate(), numpys
 
 
 @contextlib.contextmanager
 def _never_waiting() -> Iterator[None]:
-    """Refuse what waits for the GPU, as .item() does: in a capture it would fail, and leave its memory behind."""
+    """Refuse what waits for the GPU, as .item() does: a capture would fail at it without freeing its memory."""
     before = torch.cuda.get_sync_debug_mode()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
@@ -242,7 +242,7 @@ def _never_waiting() -> Iterator[None]:
 
 
 def _stop_counting_batches(module: nn.Module) -> None:
-    """BatchNorm with a fixed momentum counts batches for nobody, at a kernel a layer and step."""
+    """Keep BatchNorm with a fixed momentum from counting batches: nobody reads it, and it takes a kernel a step."""
     for layer in module.modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.momentum is not None:
             layer.num_batches_tracked = None

@@ -1,6 +1,6 @@
 """GroupNorm in a form that torch's compiler makes fast where images lie channels last.
 
-Its own form takes the numbers of a group in another order than they lie in memory, and copies them for that. Here the
+Torch's own form reads the numbers of a group in another order than that in memory, and copies them for that. Here the
 moments of each channel are taken first, which needs no copy, and then the moments of each group from these.
 """
 
@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 
 def normalize_by_channels(module: nn.Module) -> None:
-    """Have the module's GroupNorms compute the same in the other form when they are compiled."""
+    """Have the module's GroupNorms compute the same in this form when they are compiled."""
     for layer in module.modules():
         if type(layer) is nn.GroupNorm:
-            layer.__class__ = _ByChannels  # a forward of its own would have the compiler begin anew for every module
+            layer.__class__ = _ByChannels  # with a new forward for each module, the compiler would compile each anew
 
 
 class _ByChannels(nn.GroupNorm):

@@ -35,7 +35,7 @@ class LocalPlan:
 
     @classmethod
     def among(cls, message: Mapping[str, Any]) -> "LocalPlan":
-        """The plan that a message brings among other things."""
+        """The plan in a message, among its other values."""
         return cls(**{spec.name: message[spec.name] for spec in fields(cls)})
 
     def batch_sizes(self, samples: int) -> list[int]:
@@ -74,7 +74,7 @@ class LocalJob:
     plan: LocalPlan
     seed: int
     correction: Tensor | None = None
-    outputs: int = TURNS  # of the network, where it learns which way images are turned
+    outputs: int = TURNS  # of the network; read only if it learns which way images are turned
 
 
 class Epoch(NamedTuple):
@@ -104,7 +104,7 @@ def _draw_changes(samples: int, plan: LocalPlan, draws: torch.Generator) -> Tens
 
 
 def batch(job: LocalJob, indices: Tensor, changes: Tensor | None) -> tuple[Tensor, Tensor]:
-    """These of a job's samples, changed, and what is to be learnt of them."""
+    """Some of a job's samples, augmented or turned, and their answers."""
     images, y = job.x[indices], job.y[indices]
     if changes is None:
         return images, y
@@ -113,7 +113,8 @@ def batch(job: LocalJob, indices: Tensor, changes: Tensor | None) -> tuple[Tenso
         images = augmentation.apply(images, changes[:, :-1] if turned else changes)
     if turned:  # last: mirrored after it was turned left, an image looks like a mirror image turned right
         turns = changes[:, -1]
-        images, y = turn(images, turns), turns.clamp(max=job.outputs - 1)  # the last of few is for all other turns
+        images = turn(images, turns)
+        y = turns.clamp(max=job.outputs - 1)  # the last of few outputs is for all other turns
     return images, y
 
 
@@ -123,7 +124,7 @@ def batch_loss(network: Network, x: Tensor, y: Tensor) -> Tensor:
 
 
 def local_update(network: Network, job: LocalJob) -> Weights:
-    """Do a job with ``network``, step by step; the weights it ends with."""
+    """Do a job with ``network``, step by step. Returns the weights it ends with."""
     plan, device = job.plan, network.device
     network.load(job.start)
     network.set_training(plan.trainable)
@@ -153,7 +154,7 @@ def descend(
     start: list[Tensor] | None,
     correction: list[Tensor] | None,
 ) -> None:
-    """One step of what is trained, in place: against the gradient, weight decay, correction and proximal term."""
+    """One step, in place: against the sum of gradient, weight decay, correction and proximal term."""
     if plan.weight_decay:
         torch._foreach_add_(gradients, w, alpha=plan.weight_decay)
     if correction is not None:

@@ -1,8 +1,8 @@
-"""Slices of a GPU's multiprocessors: silos train beside each other rather than through one another.
+"""Slices of a GPU's multiprocessors, on which silos train side by side.
 
-At batch size 64 a kernel is over before the whole GPU has warmed to it. On a slice it takes longer and wastes less, and
-the slices work at the same time: ten ResNets on five slices do a tenth more than on the whole. CUDA calls slices
-green contexts; torch has no way yet to make several that are disjoint, so the driver is asked directly.
+At batch size 64 a kernel ends before it fills the whole GPU. On a slice it takes longer and wastes less, and the slices
+work at the same time: ten ResNets on five slices do a tenth more than on the whole. CUDA calls slices green contexts;
+torch cannot yet make several that are disjoint, so the driver is asked directly.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ _MULTIPROCESSORS, _DEFAULT_STREAM, _NON_BLOCKING = 1, 1, 1  # constants of the d
 
 
 def streams_for(loads: list[int], device: torch.device) -> list[torch.cuda.Stream]:
-    """A stream for each load, on slices of the GPU if they can be shared out evenly, else on all of it."""
+    """A stream for each load, on slices of the GPU if the loads can be shared out evenly, else on all of it."""
     available = torch.cuda.get_device_properties(device).multi_processor_count
     size, owners = share_out(loads, available)
     slices = _slices(device.index or 0, size, max(owners) + 1) if size else None
@@ -42,7 +42,7 @@ def share_out(loads: list[int], available: int) -> tuple[int, list[int]]:
 
 
 def _balance(loads: list[int], count: int) -> tuple[list[int], int]:
-    """Every load to the least busy slice, the heaviest first; and what the busiest then has to do."""
+    """Give every load to the least busy slice, the heaviest first. Returns the slices, and the largest sum of loads."""
     busy, owners = [0] * count, [0] * len(loads)
     for i in sorted(range(len(loads)), key=lambda i: -loads[i]):
         owners[i] = busy.index(min(busy))
@@ -69,7 +69,7 @@ def _slices(device: int, size: int, count: int) -> list[int] | None:
         part = ctypes.create_string_buffer(parts.raw[start : start + _RESOURCE_BYTES], 2048)
         description, handle = ctypes.c_void_p(), ctypes.c_void_p()
         if int.from_bytes(part.raw[_COUNT_AT : _COUNT_AT + 4], "little") != size:
-            return None  # another layout than we know
+            return None  # its layout is not the one we know
         if driver.cuDevResourceGenerateDesc(ctypes.byref(description), part, 1):
             return None
         if driver.cuGreenCtxCreate(ctypes.byref(handle), description, device, _DEFAULT_STREAM):
@@ -78,7 +78,7 @@ def _slices(device: int, size: int, count: int) -> list[int] | None:
     return handles
 
 
-@cache  # torch keeps memory for every stream that it ever multiplied on: fits share them
+@cache  # shared by all fits: torch keeps memory for every stream it ever multiplied on
 def _stream(handle: int, number: int, device: torch.device) -> torch.cuda.Stream:
     """A stream of a slice, one for each number."""
     stream, create = ctypes.c_void_p(), ctypes.CDLL("libcuda.so.1").cuGreenCtxStreamCreate
