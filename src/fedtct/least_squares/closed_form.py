@@ -2,7 +2,7 @@
 
 A step is  W ← W − η·((1/n)·Zᵀ(ZW − Y) + h).  With G = ZZᵀ/n = QΛQᵀ the residuals of every step are known at once: in
 the eigenbasis they follow r ← c·r − η·Zh with c = 1 − ηΛ, so their sum over M steps is s·r₀ − η·t·Zh with s = Σ cᵐ and
-t = Σ_m Σ_{j<m} cʲ. When there are more samples than features the same is done with ZᵀZ/n, and gradients for residuals.
+t = Σ_m Σ_{j<m} cʲ. With more samples than features, ZᵀZ/n takes the place of ZZᵀ/n, and gradients that of residuals.
 """
 
 import warnings
@@ -19,19 +19,19 @@ from fedtct.least_squares.products import inner, outer, times, transposed_times
 
 GRAM_SHARE = 0.5  # of the memory that is left, for decomposing a Gram matrix
 GRAM_COPIES = 4  # the matrix, its eigenvectors, and what LAPACK works in
-FOUND_TO = 1e-5  # what an eigenvalue that is found alone may be too small by
-QUICK = 1024  # samples or features: a decomposition of a second or so, which is made for its spectrum in any case
+FOUND_TO = 1e-5  # the relative error of an eigenvalue that is found alone, and then added to it
+QUICK = 1024  # samples or features: a decomposition takes a second then, and is always made, for its spectrum
 
 
 class Decomposition(NamedTuple):
-    """Of the smaller of ZZᵀ/n and ZᵀZ/n; where that was too much work, its largest eigenvalue alone."""
+    """That of ZZᵀ/n or ZᵀZ/n, whichever is smaller; if it took too much work, the largest eigenvalue alone."""
 
     eigenvalues: Tensor  # ascending, in float64
-    q: Tensor  # eigenvectors, a column each, or empty
+    q: Tensor  # eigenvectors, a column each; empty if only the largest eigenvalue is known
 
     @property
     def is_known(self) -> bool:
-        """Whether there is more than the largest eigenvalue."""
+        """Whether all of it is known, not only the largest eigenvalue."""
         return self.q.numel() > 0
 
 
@@ -41,8 +41,8 @@ def local_regression(
     """One silo's regression, in the form that suits its size.
 
     Z may be stored in half precision: products and the decomposition are taken in the precision of ``y``. An earlier
-    ``decomposition`` of the same Z may be given, if it was kept. To make one takes longer than many rounds of a single
-    step each, which do not need it: for these say that there are not ``many_steps`` in a round.
+    ``decomposition`` of the same Z may be given. Making one takes longer than many rounds of a single step each, which
+    do not need it: for these pass ``many_steps=False``.
     """
     if decomposition is None:
         needed = many_steps or min(z.shape) <= QUICK
@@ -64,9 +64,9 @@ def decompose(z: Tensor, y: Tensor) -> Decomposition:
 
 
 def largest_alone(z: Tensor, y: Tensor) -> Decomposition:
-    """The largest eigenvalue or little more, by products with Z in the precision of y.
+    """The largest eigenvalue, or slightly more, by products with Z in the precision of y.
 
-    No less: beyond the largest eigenvalue a series of thousands of steps near the limit explodes.
+    Never less: a series of thousands of steps would explode at an eigenvalue beyond the one that it was made for.
     """
     from scipy.sparse.linalg import LinearOperator, eigsh  # rarely needed, and slow to import
 
@@ -80,7 +80,7 @@ def largest_alone(z: Tensor, y: Tensor) -> Decomposition:
 
 
 def _fits(z: Tensor, y: Tensor) -> bool:
-    """Whether there is memory to decompose."""
+    """Whether there is memory to decompose; warns if there is not."""
     size = GRAM_COPIES * y.element_size() * min(z.shape) ** 2
     if size <= GRAM_SHARE * free_bytes(z.device):
         return True
@@ -95,7 +95,7 @@ def _fits(z: Tensor, y: Tensor) -> bool:
 class LocalRegression(ABC):
     """One silo's regression, decomposed once; after that a round costs the same whatever M is.
 
-    It works on *points*: W, with what else steps from it need below it. Everything in a point is linear in W.
+    It works on *points*: W, and below it other values, linear in W, that steps from W need, such as Z·W.
     """
 
     def __init__(self, z: Tensor, y: Tensor, decomposition: Decomposition) -> None:
@@ -112,7 +112,7 @@ class LocalRegression(ABC):
     def advance(self, start: Tensor, term: Tensor | None, lr: StepSize, steps: StepCount) -> tuple[Tensor, Tensor]:
         """W after ``steps`` steps of size ``lr`` from a point, and the mean gradient along them.
 
-        ``term``, a point, is added to every gradient. The mean gradient is one, too, or the part of one that is W's.
+        ``term``, a point, is added to every gradient. The mean gradient is a point too, or only its part for W.
         """
         gradient = self.gradient(self.sum_of_residuals(start, term, lr, steps) / steps)
         w, mean = start[: self.p], gradient[: self.p]
@@ -129,7 +129,7 @@ class LocalRegression(ABC):
 
     @abstractmethod
     def point(self, w: Tensor) -> Tensor:
-        """W, and below it what else steps from it depend on."""
+        """The point at W."""
 
     @abstractmethod
     def scores(self, point: Tensor) -> Tensor:
@@ -137,17 +137,17 @@ class LocalRegression(ABC):
 
     @abstractmethod
     def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: StepSize, steps: StepCount) -> Tensor:
-        """The sum over all steps of the residuals, or of the gradients, in the eigenbasis where there is one."""
+        """The sum over all steps of the residuals, or of the gradients, in the eigenbasis if it is known."""
 
     @abstractmethod
     def gradient(self, residuals: Tensor) -> Tensor:
-        """The gradient that residuals in that basis make: a point, or the part of one that is W's."""
+        """The gradient that belongs to residuals in that basis: a point, or only its part for W."""
 
 
 class DualRegression(LocalRegression):
-    """No more samples than features. A point is W above Z·W.
+    """For at most as many samples as features. A point is W above Z·W.
 
-    Who keeps such points knows Z·h of an h that is made of them, and saves a third pass over Z.
+    If the correction h is made of such points, Z·h is known with it, which saves a third pass over Z.
     """
 
     def point(self, w: Tensor) -> Tensor:
@@ -157,7 +157,7 @@ class DualRegression(LocalRegression):
         return point
 
     def scores(self, point: Tensor) -> Tensor:
-        """The lower part of the point."""
+        """Z·W, the lower part of the point."""
         return point[self.p :]
 
     def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: StepSize, steps: StepCount) -> Tensor:
@@ -179,7 +179,7 @@ class DualRegression(LocalRegression):
 
 
 class PrimalRegression(LocalRegression):
-    """More samples than features. A point is W; what goes for residuals are gradients: the eigenbasis is ZᵀZ/n's."""
+    """For more samples than features. A point is W; in the eigenbasis of ZᵀZ/n, gradients take the residuals' place."""
 
     def __init__(self, z: Tensor, y: Tensor, decomposition: Decomposition) -> None:
         super().__init__(z, y, decomposition)
@@ -206,9 +206,9 @@ class PrimalRegression(LocalRegression):
 
 
 class SeriesRegression(DualRegression):
-    """Not decomposed: only λmax is known.
+    """For a Gram matrix that was not decomposed: only λmax is known.
 
-    The sum of residuals comes from products with Z alone: as a Chebyshev series, whose length grows with √M.
+    The sum of residuals is computed from products with Z, as a Chebyshev series, whose length grows with √M.
     """
 
     def sum_of_residuals(self, start: Tensor, term: Tensor | None, lr: StepSize, steps: StepCount) -> Tensor:
@@ -229,7 +229,7 @@ class SeriesRegression(DualRegression):
         return total
 
     def gradient(self, residuals: Tensor) -> Tensor:
-        """Zᵀ·R/n alone: its scores would take a pass over Z, and are needed in the next round or not at all."""
+        """Zᵀ·R/n alone: the scores below it would take a pass over Z, and are only needed if a correction uses them."""
         return self.in_features(residuals / self.n)
 
 

@@ -1,4 +1,4 @@
-"""One silo's tangent features on their way to a regression: raw at first, then normalised and decomposed."""
+"""One silo's tangent features: raw at first, then normalised, with the regression on them."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ PIECE = 512  # samples
 
 
 class LocalFeatures:
-    """Features of what a silo trains on and of what it holds out; once normalised, with the regression on them."""
+    """Features of the samples a silo trains on and of those it holds out; once normalised, with the regression."""
 
     def __init__(self, raw: Iterable[Tensor], held: Tensor, samples: int) -> None:
         self.raw, self.held, self.samples = raw, held, samples
@@ -23,7 +23,7 @@ class LocalFeatures:
 
     @classmethod
     def build(cls, tangents: TangentMap, x: Tensor, held_x: Tensor) -> "LocalFeatures":
-        """Raw features are kept only where memory is plenty: computing them twice is better than not at all."""
+        """Features of these samples. Raw ones are kept only if there is plenty of memory, else computed twice."""
         batches = _Batches(tangents, x)
         room = RAW_SHARE * free_bytes(x.device)
         raw = list(batches) if 4 * len(x) * tangents.p <= room else batches
@@ -31,7 +31,7 @@ class LocalFeatures:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], targets: Tensor) -> "LocalFeatures":
-        """What ``tensors`` told, so that nothing is computed again; on the targets' device."""
+        """The features that ``tensors`` gave, on the targets' device, so that nothing is computed again."""
         device, z = targets.device, tensors["z"]
         held = tensors["held"].to(device)
         if "q" not in tensors:
@@ -43,13 +43,13 @@ class LocalFeatures:
         return features
 
     def tensors(self) -> dict[str, Tensor]:
-        """All there is, to go on from in another process."""
+        """Everything that another process needs to go on with these features."""
         if self.regression is None:
             return {"z": self._raw_rows(), "held": self.held}
         return {"z": self.regression.z, "held": self.held} | self.regression.decomposition._asdict()
 
     def _raw_rows(self) -> Tensor:
-        """Raw features as one array, filled piece by piece: neither a GPU nor memory need hold them all twice."""
+        """Raw features as one array in main memory, filled piece by piece so that no memory holds them twice."""
         rows = feature_rows((self.samples, self.held.shape[1]), self.held.dtype, torch.device("cpu"))
         at = 0
         for piece in self.raw:
@@ -70,7 +70,7 @@ class LocalFeatures:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """Raw features that lie elsewhere, and come some at a time."""
+    """Raw features in main memory, brought to the device some at a time."""
 
     z: Tensor
     device: torch.device
@@ -81,7 +81,7 @@ class _Pieces:
 
 @dataclass(frozen=True)
 class _Batches:
-    """Raw features that are computed anew each time one goes through them."""
+    """Raw features that are computed anew at every iteration."""
 
     tangents: TangentMap
     x: Tensor

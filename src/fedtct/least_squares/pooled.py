@@ -1,4 +1,4 @@
-"""What all silos' data together would give: a loss that no stage-2 method goes below, to measure them against."""
+"""The least loss on all silos' data together, which no stage-2 method can go below."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,9 @@ from torch import Tensor
 from fedtct.least_squares.closed_form import LocalRegression
 from fedtct.least_squares.products import add_lower
 
-COLUMNS = 4096  # a block of features that is converted to float64 at a time
+COLUMNS = 4096  # features that are converted to float64 at a time
 RANK = 1e-12  # eigenvalues below this share of the largest are rounding errors
-WORTH = {"cpu": 2e11, "cuda": 2e13}  # multiplications that are a matter of seconds
+WORTH = {"cpu": 2e11, "cuda": 2e13}  # multiplications that take seconds
 
 
 def optimal_share(parts: Sequence[LocalRegression]) -> float | None:
@@ -37,7 +37,7 @@ def _outside_rows(parts: Sequence[LocalRegression], y: Tensor) -> float:
 
 
 def _all_reached(gram: Tensor) -> bool:
-    """Whether no eigenvalue counts as zero: Cholesky's decomposition says so in a part of the time that they take."""
+    """Whether no eigenvalue counts as zero: Cholesky's decomposition tells sooner than the eigenvalues do."""
     less = gram - RANK * gram.trace() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
     return int(torch.linalg.cholesky_ex(less).info) == 0
 

@@ -3,23 +3,23 @@
 import torch
 from torch import Tensor
 
-ENOUGH = 16  # nodes of a series, times the root of the steps
-TOLERANCE = 1e-10  # relative to the largest value: where what is left of a series is below it, it ends
+ENOUGH = 16  # a series has so many nodes times the root of the steps
+TOLERANCE = 1e-10  # a series ends when the rest of it is below this, relative to the largest value
 
-StepSize = float | Tensor  # or a row: each column of W has its own
+StepSize = float | Tensor  # a tensor is a row of numbers, one for each column of W
 StepCount = int | Tensor
 
 
 def power_sums(c: Tensor, steps: StepCount) -> tuple[Tensor, Tensor, Tensor]:
-    """c^M, Σ_{m<M} c^m and Σ_{m<M} Σ_{j<m} c^j, element by element, of M too if it is a tensor.
+    """c^M, Σ_{m<M} c^m and Σ_{m<M} Σ_{j<m} c^j, for each element of c, and of M if that is a tensor.
 
-    By doubling and without dividing by 1 − c, so it is right at c = 1 (a zero eigenvalue) too.
+    Computed by doubling M, without dividing by 1 − c, so that c = 1 (a zero eigenvalue) is right too.
     """
     a, s, t = torch.ones_like(c), torch.zeros_like(c), torch.zeros_like(c)
     count: StepCount = 0
     for bit in reversed(range(int(torch.as_tensor(steps).max()).bit_length())):
         a, s, t, count = a * a, s + a * s, t + count * s + a * t, 2 * count
-        odd = steps >> bit & 1  # then it is one more than twice as many
+        odd = steps >> bit & 1  # whether M has one more step than twice as many
         a, s, t, count = a * c**odd, s + odd * a, t + odd * s, count + odd
     return a, s, t
 
@@ -33,7 +33,7 @@ def step_sums(eigenvalues: Tensor, lr: StepSize, steps: StepCount) -> tuple[Tens
 class ChebyshevSeries:
     """The coefficients of s and t (see ``power_sums``), as functions of an eigenvalue in 0 … upper, by degree.
 
-    With as many nodes as steps they are exact, but for many steps fewer do: they end after some 6·√M.
+    With as many nodes as steps they are exact, but fewer are enough: the series end after some 6·√M terms.
     """
 
     def __init__(self, upper: float, lr: float, steps: int) -> None:

@@ -1,4 +1,4 @@
-"""Products with features that may be stored in half precision, or in a file: some of them at a time."""
+"""Products with features, which may be stored in half precision or in a file, a block of them at a time."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -8,10 +8,10 @@ from torch import Tensor
 
 from fedtct.hardware.kernels import works
 
-STRIPS, NARROWEST = 12, 400  # of a symmetric matrix: at most so many, each with at least so many rows
+STRIPS, NARROWEST = 12, 400  # a symmetric matrix has at most so many strips, of at least so many rows
 BLOCK, GPU_BLOCK = 2**24, 2**29  # bytes of Z that are converted to the precision of the arithmetic at a time
-LARGE = 32  # blocks at a time where all pairs of rows are multiplied, on a processor
-FEW_COLUMNS = 64  # up to which reading Z takes longer than multiplying
+LARGE = 32  # on a processor, blocks that are taken at a time to multiply all pairs of rows
+FEW_COLUMNS = 64  # with so few, reading Z takes longer than multiplying
 
 
 def times(z: Tensor, w: Tensor) -> Tensor:
@@ -20,7 +20,7 @@ def times(z: Tensor, w: Tensor) -> Tensor:
         return _product(z, w)
     if _suits_kernel(z, w):
         return _multiply(z, w, transposed=False)
-    w = w.T.contiguous().T  # as narrow ones are read below, once for all blocks
+    w = w.T.contiguous().T  # the layout that _product wants of a narrow W, made once for all blocks
     return torch.cat([_product(rows, w) for rows in _converted(z, w.dtype)])
 
 
@@ -37,7 +37,7 @@ def transposed_times(z: Tensor, r: Tensor) -> Tensor:
 
 
 def _converted(z: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
-    """Blocks of rows in another precision, all in the same memory: fresh memory costs more than converting."""
+    """Blocks of rows in another precision, all in the same memory: new memory would take longer than converting."""
     size = _rows(z, dtype)
     memory = torch.empty(min(size, len(z)), z.shape[1], dtype=dtype, device=z.device)
     for rows in z.split(size):
@@ -45,14 +45,14 @@ def _converted(z: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
-    """A·B. A narrow B is better taken from the left on a processor, whose kernels go by columns of the result."""
+    """A·B; on a processor with a narrow B as (Bᵀ·Aᵀ)ᵀ, because its kernels go by columns of the result."""
     if a.is_cuda or b.shape[1] > FEW_COLUMNS:
         return a @ b
     return (b.T.contiguous() @ a.T).T.contiguous()
 
 
 def _suits_kernel(z: Tensor, b: Tensor) -> bool:
-    """Whether a GPU's tensor cores can do it: halves in rows that begin where its copy engine can."""
+    """Whether the kernel for a GPU's tensor cores can do it: for halves, in rows at addresses that its copies need."""
     halves = z.is_cuda and z.dtype == torch.float16 and b.dtype == torch.float32
     return halves and z.stride(1) == 1 and z.stride(0) % 8 == 0 and z.data_ptr() % 16 == 0 and _kernel_works(z.device)
 
@@ -79,7 +79,7 @@ def _multiply(z: Tensor, b: Tensor, *, transposed: bool) -> Tensor:
 
 
 def _rows(z: Tensor, dtype: torch.dtype, blocks: int = 1) -> int:
-    """How many rows of Z make so many blocks."""
+    """How many rows of Z fill so many blocks."""
     return max(1, (GPU_BLOCK if z.is_cuda else blocks * BLOCK) // (dtype.itemsize * max(1, z.shape[1])))
 
 
@@ -100,7 +100,7 @@ def inner(z: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def add_lower(result: Tensor, a: Tensor) -> None:
-    """Add A·Aᵀ on and below the diagonal alone, in broad strips: little more than half of the work."""
+    """Add A·Aᵀ on and below the diagonal only, in broad strips: little more than half of the work."""
     strip = max(NARROWEST, -(-len(a) // STRIPS))
     for start in range(0, len(a), strip):
         stop = min(start + strip, len(a))

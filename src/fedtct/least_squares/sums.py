@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fedtct.tangent import Moments, Normaliser
 
-FEW = 0.5  # samples a feature: with fewer, most eigenvalues of the covariance are zero
+FEW = 0.5  # with fewer samples for each feature most eigenvalues of the covariance are zero
 RANK = 1e-13  # eigenvalues below this share of the largest are rounding errors
 
 
@@ -44,12 +44,12 @@ class Sums(NamedTuple):
         return cls(cls.unpack(sum_tensors(packed), len(t[0])), sum_tensors(t), sum(yy))
 
     def pack(self) -> Tensor:
-        """S is symmetric: only its upper triangle travels."""
+        """The upper triangle of S, row by row: S is symmetric."""
         return torch.cat([row[place:] for place, row in enumerate(self.s)])
 
     @staticmethod
     def unpack(packed: Tensor, size: int) -> Tensor:
-        """The symmetric matrix of a packed triangle."""
+        """The symmetric matrix that was packed."""
         s = packed.new_zeros(size, size)
         for place, part in enumerate(packed.split(list(range(size, 0, -1)))):
             s[place, place:] = s[place:, place] = part
@@ -64,7 +64,7 @@ class Sums(NamedTuple):
 
 
 def sum_tensors(tensors: list[Tensor]) -> Tensor:
-    """Their sum, in memory for one more of them."""
+    """The sum of tensors, which takes the memory of one more."""
     total = tensors[0].clone()
     for tensor in tensors[1:]:
         total += tensor
@@ -79,7 +79,7 @@ class RidgePath:
     """
 
     n: int
-    eigenvalues: Tensor  # of the features' covariance; those that are zero may be missing, and their columns of q
+    eigenvalues: Tensor  # of the features' covariance; zeros may be left out, with their columns of q
     q: Tensor
     projected: Tensor  # qᵀ·cov(z, y)
     target_mean: Tensor
@@ -101,12 +101,12 @@ class RidgePath:
     def weights(self, ridge: float, normaliser: Normaliser, mean: Tensor) -> Tensor:
         """W with its bias in the last row, for features that ``normaliser`` has prepared."""
         w = self.q @ (self.projected / (self.eigenvalues + ridge).unsqueeze(1))
-        # The normaliser centres by its own mean, in float32: what is left of the true mean goes into the bias.
+        # The normaliser subtracts the mean in float32; its difference to the true mean goes into the bias.
         rest = (mean - normaliser.mean.double()) * normaliser.scale.double()
         return torch.cat([w, (self.target_mean - rest @ w).unsqueeze(0)])
 
     def generalised_cross_validation(self, ridge: float, cost: float = 1.0) -> float:
-        """The GCV score: squared error over the squared share of degrees of freedom left, each of which has a cost."""
+        """The GCV score: squared error over the squared share of degrees of freedom left; one counts ``cost``."""
         shrunk = self.eigenvalues / (self.eigenvalues + ridge)
         fitted = (self.projected.square() / (self.eigenvalues + ridge).unsqueeze(1)).sum(1)
         error = self.target_variance - float(((2 - shrunk) * fitted).sum())
@@ -115,13 +115,13 @@ class RidgePath:
 
 
 def decompose_range(covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues, ascending, and eigenvectors of a matrix of low rank, but for the eigenvalues that are zero.
+    """The eigenvalues of a matrix of low rank that are not zero, ascending, and their eigenvectors.
 
     Pivoted Cholesky gives C = F·Fᵀ with as many columns as C has rank; FᵀF is small and has the same eigenvalues.
     """
     from scipy.linalg.lapack import dpstrf  # slow to import, and only ridge regression needs it
 
-    lower, pivots, rank, _ = dpstrf(covariance.numpy().T, lower=1)  # it is symmetric: turned, it lies as Fortran wants
+    lower, pivots, rank, _ = dpstrf(covariance.numpy().T, lower=1)  # symmetric: transposed, it is in Fortran's order
     factor = torch.empty(len(covariance), max(rank, 1), dtype=covariance.dtype)
     factor[torch.from_numpy(pivots).long() - 1] = torch.from_numpy(np.tril(lower[:, : max(rank, 1)]))
     eigenvalues, vectors = torch.linalg.eigh(factor.T @ factor)
