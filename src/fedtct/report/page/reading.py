@@ -20,20 +20,9 @@ def reading(problem: Problem, rating: Rating) -> str:
     """How to read the table, and what it does not tell."""
     runs = [run for method in problem.methods for run in method.counted]
     rated = [run for method in problem.methods if method.over for run in method.counted] or runs
-    whose = " or ".join(dict.fromkeys(SILO_SAMPLES[SiloRatings.of(run).on] for run in rated))
-    places = {"test": "the test set", "holdout": "what silos hold out", "train": "the data that silos train on"}
-    on = rated_on([row for run in runs for row in run.history])
-    several = any(len(method.counted) > 1 for method in problem.methods)
-    over = ", mean ± standard deviation (n − 1) over seeds" if several else ""
-    split_seed = runs[0].config.split_seed  # the same in all runs of a problem
-    over += f" of training, all on the deal of split_seed {split_seed}" if over and split_seed != "seed" else ""
     by_chance = "" if problem.regression else _by_chance(rated, rating)
-    name = f"{rating.name[0].upper()}{rating.name[1:]}"
-    parts = [f"{name} is on {places[on]}{by_chance}{over}. A silo’s is on {whose}."] if on else []
-    if not on:
-        private = any(run.config.epsilon for run in runs)
-        parts = [f"{name} is not known{': private silos rate no models' if private else ' yet'}."]
-        parts += [UNCOVERED] if private else []
+    over = _over_seeds(problem, runs)
+    parts = _rated_on(rating, runs, rated, by_chance + over)
     if over and len(problem.methods) > 1:
         samples = ", or than that of one model" if by_chance else ""
         parts.append(
@@ -53,17 +42,42 @@ def reading(problem: Problem, rating: Rating) -> str:
         shared = ", of sharing the features’ statistics," if stages > 1 else ""
         parts.append(f"Rounds are those of stage 1{shared} and of stage 2.")
     promises = dict.fromkeys(promise for method in problem.methods if (promise := method.config.promise()))
-    parts += map(sentence, promises)
+    return " ".join([*parts, *map(sentence, promises), *_add_centralized(problem, runs)])
+
+
+def _over_seeds(problem: Problem, runs: Sequence[RunFolder]) -> str:
+    """What a mean in the table is taken over; empty if every method has a single run."""
+    if all(len(method.counted) <= 1 for method in problem.methods):
+        return ""
+    split_seed = runs[0].config.split_seed  # the same in all runs of a problem
+    deal = "" if split_seed == "seed" else f" of training, all on the deal of split_seed {split_seed}"
+    return f", mean ± standard deviation (n − 1) over seeds{deal}"
+
+
+def _rated_on(rating: Rating, runs: Sequence[RunFolder], rated: Sequence[RunFolder], more: str) -> list[str]:
+    """Which samples the ratings of models and of silos are on, or why there are none."""
+    name = f"{rating.name[0].upper()}{rating.name[1:]}"
+    on = rated_on([row for run in runs for row in run.history])
+    if not on:
+        private = any(run.config.epsilon for run in runs)
+        unknown = f"{name} is not known{': private silos rate no models' if private else ' yet'}."
+        return [unknown, UNCOVERED] if private else [unknown]
+    places = {"test": "the test set", "holdout": "what silos hold out", "train": "the data that silos train on"}
+    whose = " or ".join(dict.fromkeys(SILO_SAMPLES[SiloRatings.of(run).on] for run in rated))
+    return [f"{name} is on {places[on]}{more}. A silo’s is on {whose}."]
+
+
+def _add_centralized(problem: Problem, runs: Sequence[RunFolder]) -> list[str]:
+    """How to compare with centralized training, if that is not in the table and all data can be in one place."""
     methods = dict.fromkeys(method.config.method for method in problem.methods)
-    elsewhere = any(run.config.data == ELSEWHERE for run in runs)  # nobody can pool that
-    if CENTRALIZED not in methods and not elsewhere:
-        command = f"fedtct compare --methods {','.join([CENTRALIZED, *methods])}"
-        parts.append(f"To compare with centralized training, run `{command}` with the same settings.")
-    return " ".join(parts)
+    if CENTRALIZED in methods or any(run.config.data == ELSEWHERE for run in runs):
+        return []
+    command = f"fedtct compare --methods {','.join([CENTRALIZED, *methods])}"
+    return [f"To compare with centralized training, run `{command}` with the same settings."]
 
 
 def _by_chance(runs: Sequence[RunFolder], rating: Rating) -> str:
-    """How many samples accuracies are on, and how far off they may be for that alone; empty if nobody looked."""
+    """How many samples accuracies are on, and how far off they may be by chance; empty if that is not known."""
     errors = []
     for run in runs:
         found = run.finding(CLASSES)

@@ -171,33 +171,9 @@ def _wall(silos: int) -> Trace:
 
 
 def _distances(inspected: Sequence[Inspected]) -> list[Block]:
-    """|Z(W − W*)| over |ZW*|, which follows from losses: L(W) − L* = |Z(W − W*)|²/n, and rounds begin at W = 0.
-
-    L* is known as a share of the loss at the beginning.
-    """
-    traces, bounded = [], False
-    for method, run, found in inspected:
-        bounded |= found.get("optimal_share") is None
-        optimum = found.get("optimal_share") or 0.0
-        losses = {row.round: row.train_loss for row in run.history if row.stage == "stage2" and row.train_loss}
-        start = losses.get(0)
-        if start is None or optimum >= 1:
-            continue
-        x = list(losses)
-        y = [sqrt(max(loss / start - optimum, 0.0) / (1 - optimum)) or None for loss in losses.values()]
-        seed = f", seed {run.config.seed}" if len(method.runs) > 1 else ""
-        traces.append(
-            trace_of(
-                method,
-                name=f"{method.label}{seed}",
-                x=x,
-                y=y,
-                mode="lines+markers",
-                line={"color": colour(method), "width": 2},
-                marker={"symbol": symbol(method), "size": 7, "maxdisplayed": 9},
-                hovertemplate="%{y:.3g}",
-            )
-        )
+    """A chart of how far each run is from the pooled optimum, round by round."""
+    curves = [(method, run, _distance_by_round(run, found)) for method, run, found in inspected]
+    traces = [_distance(method, run, curve) for method, run, curve in curves if curve]
     if not traces:
         return []
     layout = {
@@ -208,6 +184,33 @@ def _distances(inspected: Sequence[Inspected]) -> list[Block]:
         "The distance is between predictions on all training samples: the model’s, and those of the best linear model "
         "for all data in one place. It starts at 1, where all weights are zero."
     )
-    if bounded:
+    if any(found.get("optimal_share") is None for _, _, found in inspected):
         text += " Where that model is not known, the distance is to a perfect fit: the true one is smaller."
     return [Chart("Distance to the pooled optimum", traces, layout), Note(text, wide=False)]
+
+
+def _distance_by_round(run: RunFolder, found: Finding) -> dict[int, float | None]:
+    """|Z(W − W*)| over |ZW*|, which follows from losses: L(W) − L* = |Z(W − W*)|²/n, and rounds begin at W = 0.
+
+    L* is known as a share of the loss at the beginning; if it is not, it is taken as zero. Empty if nothing is known.
+    """
+    optimum = found.get("optimal_share") or 0.0
+    losses = {row.round: row.train_loss for row in run.history if row.stage == "stage2" and row.train_loss}
+    start = losses.get(0)
+    if start is None or optimum >= 1:
+        return {}
+    return {number: sqrt(max(loss / start - optimum, 0.0) / (1 - optimum)) or None for number, loss in losses.items()}
+
+
+def _distance(method: Method, run: RunFolder, curve: dict[int, float | None]) -> Trace:
+    seed = f", seed {run.config.seed}" if len(method.runs) > 1 else ""
+    return trace_of(
+        method,
+        name=f"{method.label}{seed}",
+        x=list(curve),
+        y=list(curve.values()),
+        mode="lines+markers",
+        line={"color": colour(method), "width": 2},
+        marker={"symbol": symbol(method), "size": 7, "maxdisplayed": 9},
+        hovertemplate="%{y:.3g}",
+    )
