@@ -23,6 +23,7 @@ quick = settings(max_examples=25)
 CLASSES = 3
 UNEQUAL = (20, 10, 5)  # in batches of 8: steps of 8, 8, 4 · 8, 2 · 5
 UNTRAINED = FedAvg(rounds=0)
+LOCAL = {"local_epochs": 2, "batch_size": 8, "lr": 0.2, "weight_decay": 0.01, "seed": 3}
 
 
 def skewed_data(sizes: Sequence[int] = UNEQUAL, *, features: int = 4, classes: int = 3, seed: int = 0) -> list[Data]:

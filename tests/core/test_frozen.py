@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from core_helpers import parameters_of, quick, skewed_silos, tiny_net
+from core_helpers import LOCAL, parameters_of, quick, skewed_silos, tiny_net
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -27,7 +27,6 @@ from fedtct.federation.local import content_bytes
 from fedtct.models import InputSpec, Network
 from fedtct.training import Frozen, split_trained
 
-LOCAL = {"local_epochs": 2, "batch_size": 8, "lr": 0.2, "weight_decay": 0.01, "seed": 3}
 METHODS = [FedAvg, FedProx, FedDyn, FedAdam, Scaffold]
 SETTINGS = 400  # bytes that a round's settings and scores take at most
 

@@ -27,7 +27,6 @@ from fedtct.errors import LARGEST_NUMBER, LARGEST_WHOLE
 from fedtct.hardware.devices import pick_device
 
 X, Y = skewed_data((20,))[0]
-IMAGES = torch.zeros(20, 1, 8, 8, dtype=torch.uint8)
 
 
 class Answers(nn.Linear):

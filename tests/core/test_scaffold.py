@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 from core_helpers import (
+    LOCAL,
     Diary,
     assign,
     batches,
@@ -33,8 +34,6 @@ from fedtct import (
     Silo,
 )
 from fedtct.training import ScaffoldCorrection
-
-LOCAL = {"local_epochs": 2, "batch_size": 8, "lr": 0.2, "weight_decay": 0.01, "seed": 3}
 
 
 def everybody(number):

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from core_helpers import (
+    LOCAL,
     UNEQUAL,
     assign,
     batches,
@@ -29,7 +30,6 @@ from fedtct.training import LocalPlan
 from fedtct.training.local_update import draw_epochs
 
 EVERY_METHOD = [FedAvg, FedProx, FedDyn, FedAdam, Scaffold, Centralized]
-LOCAL = {"local_epochs": 2, "batch_size": 8, "lr": 0.2, "weight_decay": 0.01, "seed": 3}
 FULL_BATCH = {"batch_size": 1000, "weight_decay": 0.1}
 
 
