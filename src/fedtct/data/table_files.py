@@ -1,4 +1,4 @@
-"""Tables as people save them, CSV and Parquet: what pandas would guess wrongly is read as it was meant, or refused."""
+"""Tables in CSV and Parquet files: what pandas would guess wrongly is read as it was meant, or refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read_table(path: Path, texts: Sequence[str] = ()) -> pd.DataFrame:
     except ImportError as error:
         raise FedtctError(f"{path}: reading Parquet files needs pyarrow: pip install 'fedtct[parquet]'") from error
     except OSError as error:
-        if error.strerror is None:  # no word of the system's, but of a library
+        if error.strerror is None:  # a library's error, not the system's
             raise FedtctError(f"cannot read {path}", error) from error
         raise FedtctError(f"cannot read {path}: {error.strerror}") from error
     except pd.errors.EmptyDataError as error:
@@ -65,7 +65,7 @@ def _read_parquet(path: Path, texts: Sequence[str]) -> pd.DataFrame:
 
 
 def _with_index(table: pd.DataFrame) -> pd.DataFrame:
-    """The table with its index as columns, where it has names of its own: pandas hides them there."""
+    """The table with named levels of its index, in which pandas hides columns, as columns again."""
     index = [name for name in table.index.names if name is not None and name not in table.columns]
     return table.reset_index(index).rename(columns=_name)
 
@@ -77,36 +77,52 @@ def _read_csv(path: Path, texts: Sequence[str]) -> pd.DataFrame:
     how = _how_written(path)
     refuse_nul(path)
     header = pd.read_csv(path, **how, header=None, nrows=1, dtype=str, keep_default_na=False)
-    written = [str(name) for name in header.loc[0]] if len(header) else []
-    how_columns = {name: str for name in written if _name(name) in texts}
-    table = pd.read_csv(path, **how, dtype=how_columns)
-    if (rows := _rows_to_the_last_value(table)) < len(table):  # again, as what is missing made 1.0 of 1
-        table = pd.read_csv(path, **how, dtype=how_columns, nrows=rows)
-    if len(table) and not isinstance(table.index, pd.RangeIndex):  # what is too much became an index
-        raise FedtctError(
-            f"{path}: rows have more fields than the first line has names: name every column, end no row with a "
-            "separator, and where numbers have decimal commas put semicolons between columns"
-        )
-    _refuse_twins(path, [_name(name) for name in written])
-    named = max((place for place, name in enumerate(written, 1) if _name(name)), default=0)
-    if named and table.iloc[:, named - 1].isna().any():  # as it is where a row ends too early
+    names = [str(name) for name in header.loc[0]] if len(header) else []
+    table = _parsed(path, how, as_texts=[name for name in names if _name(name) in texts])
+    _refuse_twins(path, [_name(name) for name in names])
+    named = max((place for place, name in enumerate(names, 1) if _name(name)), default=0)
+    if named and table.iloc[:, named - 1].isna().any():  # perhaps because a row ends too early
         warn_of_short_rows(path, how, named)
-    table = _without_row_numbers(_without_nameless(path, table, written).rename(columns=_name))
-    with_dots = [name for name in table.columns if table[name].dtype.kind == "f"]
-    for name in table.columns:
-        if table[name].dtype.kind == "O":
-            table[name] = _words(table[name], decimal_commas=how["sep"] == ";" and name not in texts)
-            if table[name].dtype.kind == "f":  # commas are decimal here: dots are not
-                _refuse_dots_between_thousands(path, how, with_dots)
-        codes = table[name].dropna() if name in texts else ()
-        if len(codes) and all(map(WHOLE_CODE.fullmatch, codes)):
-            table[name] = table[name].str.removesuffix(".0")
+    table = _without_row_numbers(_without_nameless(path, table, names).rename(columns=_name))
+    _mend_words(path, how, table, texts)
     _refuse_repeated_names(path, table)
     return table
 
 
+def _parsed(path: Path, how: dict[str, Any], as_texts: Sequence[str]) -> pd.DataFrame:
+    """What pandas makes of a CSV file, without empty rows at its end; refused if rows have more fields than names."""
+    import pandas as pd
+
+    types = dict.fromkeys(as_texts, str)
+    table: pd.DataFrame = pd.read_csv(path, **how, dtype=types)
+    if (rows := _rows_to_the_last_value(table)) < len(table):  # read again: the empty rows made 1.0 of 1
+        table = pd.read_csv(path, **how, dtype=types, nrows=rows)
+    if len(table) and not isinstance(table.index, pd.RangeIndex):  # pandas takes surplus fields as an index
+        raise FedtctError(
+            f"{path}: rows have more fields than the first line has names: name every column, end no row with a "
+            "separator, and where numbers have decimal commas put semicolons between columns"
+        )
+    return table
+
+
+def _mend_words(path: Path, how: dict[str, Any], table: pd.DataFrame, texts: Sequence[str]) -> None:
+    """In columns without numbers, strip blanks, read decimal commas and truth values; of codes drop what pandas added.
+
+    Works in place. If some column has decimal commas, a dot in another may be between thousands: that is refused.
+    """
+    with_dots = [name for name in table.columns if table[name].dtype.kind == "f"]
+    for name in table.columns:
+        if table[name].dtype.kind == "O":
+            table[name] = _words(table[name], decimal_commas=how["sep"] == ";" and name not in texts)
+            if table[name].dtype.kind == "f":
+                _refuse_dots_between_thousands(path, how, with_dots)
+        codes = table[name].dropna() if name in texts else ()
+        if len(codes) and all(map(WHOLE_CODE.fullmatch, codes)):
+            table[name] = table[name].str.removesuffix(".0")
+
+
 def _refuse_dots_between_thousands(path: Path, how: dict[str, Any], names: Sequence[str]) -> None:
-    """Refuse columns in which 1.234 was read as a number below two, and 999 as it is."""
+    """Refuse columns with dots between thousands: 1.234 was read as a number below two, 999 as it is."""
     import pandas as pd
 
     table: pd.DataFrame = pd.read_csv(path, **how, usecols=lambda name: _name(name) in names, dtype=str)
@@ -131,9 +147,9 @@ def _refuse_twins(path: Path, names: Sequence[str]) -> None:
 
 
 def _without_nameless(path: Path, table: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
-    """The table less columns without a name and without a value: spreadsheets end all rows with a separator.
+    """The table without columns that have neither name nor value: spreadsheets may end all rows with a separator.
 
-    The first one may have values: pandas writes row numbers so.
+    Only the first column may have values without a name: pandas writes row numbers like that.
     """
     nameless = [place for place, name in enumerate(names) if place and not _name(name)]
     if filled := [place for place in nameless if table.iloc[:, place].map(_word).notna().any()]:
@@ -142,7 +158,7 @@ def _without_nameless(path: Path, table: pd.DataFrame, names: Sequence[str]) -> 
 
 
 def _refuse_repeated_names(path: Path, table: pd.DataFrame) -> None:
-    """Refuse a row that is the first line again, as where files were put one after another: it would be a sample."""
+    """Refuse a row that repeats the first line, as in files that were joined: it would be taken as a sample."""
     if any(values.dtype.kind != "O" for _, values in table.items()):  # such a row makes texts of all columns
         return
     again = (table == table.columns.to_numpy()).all(axis=1).to_numpy().nonzero()[0]
@@ -151,9 +167,9 @@ def _refuse_repeated_names(path: Path, table: pd.DataFrame) -> None:
 
 
 def _words(column: pd.Series[Any], decimal_commas: bool) -> pd.Series[Any]:
-    """What no numbers were found in: 3,5 is one where semicolons separate columns, and a truth is written in one way.
+    """A column in which pandas found no numbers, with decimal commas read, or else texts and truth values in one form.
 
-    In a file that has no other texts in that column, TRUE is read as a truth value.
+    Pandas itself reads a column with nothing but TRUE and FALSE as truth values.
     """
     if decimal_commas and are_comma_numbers(column.dropna().tolist()):
         return column.str.replace(",", ".").astype(float)
@@ -161,7 +177,7 @@ def _words(column: pd.Series[Any], decimal_commas: bool) -> pd.Series[Any]:
 
 
 def _word(value: Any) -> Any:
-    """A text without blanks around it; nothing but blanks is a missing value."""
+    """A text without blanks around it; if that leaves nothing, a missing value."""
     return TRUTHS.get(value.strip(), value.strip()) or None if isinstance(value, str) else value
 
 
@@ -183,7 +199,7 @@ def _how_written(path: Path) -> dict[str, Any]:
 
 
 def as_written(path: Path, names: Sequence[str], rows: int) -> pd.DataFrame:
-    """Columns of a file's first rows with nothing made of them: of a CSV file, texts; what is missing is empty."""
+    """Columns of a file's first rows as they are written: of a CSV file all texts, empty if missing."""
     import pandas as pd
 
     if path.suffix.lower() == ".parquet":  # whose whole numbers pandas would else turn into real ones beside gaps
@@ -194,15 +210,15 @@ def as_written(path: Path, names: Sequence[str], rows: int) -> pd.DataFrame:
 
 
 def zeros_kept(path: Path, numbers: pd.Series[Any]) -> pd.Series[Any]:
-    """A CSV file's column of whole numbers; as it is written, where zeros come first: 01 is the name of a class."""
+    """A CSV file's column of whole numbers; as texts if some begin with a zero: 01 is the name of a class."""
     written = as_written(path, [str(numbers.name)], len(numbers)).iloc[:, 0].str.strip()
     return written if any(map(PADDED.fullmatch, written)) else numbers
 
 
 def padded_columns(path: Path, table: pd.DataFrame) -> list[str]:
-    """A CSV file's columns that were read as numbers, though zeros come before whole ones, as in 01: these are codes.
+    """A CSV file's columns that were read as numbers, but have whole ones beginning with 0, as codes like 01 do.
 
-    Columns are read again only where there is such a number somewhere in the file.
+    Columns are read again only if there is such a number somewhere in the file.
     """
     data = path.read_bytes()
     before = (re.escape(mark.encode()) for mark in (_how_written(path)["sep"], "\n", '"'))
@@ -216,11 +232,11 @@ def padded_columns(path: Path, table: pd.DataFrame) -> list[str]:
 
 
 def _rows_to_the_last_value(table: pd.DataFrame) -> int:
-    """How many rows there are without those at the end of nothing but separators, which spreadsheets leave there."""
+    """How many rows there are without the empty ones that spreadsheets leave at the end."""
     filled = table.notna().any(axis=1).to_numpy().nonzero()[0]
     return int(filled[-1]) + 1 if len(filled) else 0
 
 
 def _without_row_numbers(table: pd.DataFrame) -> pd.DataFrame:
-    """The table less a first column without a name: pandas writes one unless it is told not to, of row numbers."""
+    """The table without a first column that has no name: pandas writes row numbers as one by default."""
     return table.drop(columns="Unnamed: 0") if table.columns[0] == "Unnamed: 0" else table
