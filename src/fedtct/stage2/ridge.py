@@ -19,9 +19,8 @@ from fedtct.stage2.convexify import LinearTest
 from fedtct.stage2.inspection import inspect_ridge
 from fedtct.tangent import LinearModel, Moments, Normaliser, Recipe
 
-STRENGTHS = tuple(
-    10.0**k for k in range(-6, 3)
-)  # in units of a feature's variance; outside of these nothing changes any more
+# In units of a feature's variance; outside of these nothing changes any more.
+STRENGTHS = tuple(10.0**k for k in range(-6, 3))
 # What a degree of freedom counts in GCV: more than 1, as features come from a network that has seen the labels
 # (measured by studies/ridge_choice.py).
 COST = 1.2
