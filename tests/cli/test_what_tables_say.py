@@ -80,13 +80,13 @@ def test_a_worst_silo_that_few_samples_make_so_is_told(parts: Path, capsys: pyte
     def notes(target: str, other: str, share: str) -> list[str]:
         asked = ["--data", "silos", "--target", target, "--ignore", other, "--holdout", share, *QUICK]
         told = out_of(capsys, "compare", *asked, "--methods", "fedavg", "--out", f"{target}{share}").splitlines()
-        return [line for line in told if line.startswith("worst silo ")]
+        return [line for line in told if line.startswith("the worst silo, ")]
 
     (few,) = notes("state", "hours", "0.1")
-    assert re.fullmatch("worst silo (north|south): rated on 20 held-out samples, each worth 5 points", few)
-    assert f"W{few[1:]}." in (parts / "state0.1" / "report.html").read_text(encoding="utf-8")
+    assert re.fullmatch("the worst silo, (north|south), is rated on 20 held-out samples, each worth 5 points", few)
+    assert f"T{few[1:]}." in (parts / "state0.1" / "report.html").read_text(encoding="utf-8")
     (few,) = notes("hours", "state", "0.1")
-    assert re.fullmatch("worst silo (north|south): rated on 20 held-out samples", few)
+    assert re.fullmatch("the worst silo, (north|south), is rated on 20 held-out samples", few)
     assert not notes("state", "hours", "0.25")
     runs = [
         RunFolder.read(folder) for made in ("state0.1", "hours0.1") for folder in sorted(Path(made).glob("*-seed0"))

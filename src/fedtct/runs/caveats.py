@@ -101,9 +101,9 @@ def _rough(runs: Sequence[RunFolder]) -> str:
     worth = [100 / count for count in reversed(counts)]
     points = "" if Summary.of(runs[0]).regression else f", each worth {_range(worth)} points"
     if len(found) > 1:
-        return f"worst silos: rated on {_range(counts)} held-out samples{points}"
+        return f"worst silos are rated on {_range(counts)} held-out samples{points}"
     ((name, count),) = found
-    return f"worst silo {name}: rated on " + (
+    return f"the worst silo, {name}, is rated on " + (
         "a single held-out sample" if count == 1 else f"{count} held-out samples{points}"
     )
 
