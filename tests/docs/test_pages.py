@@ -101,6 +101,18 @@ def test_a_method_whose_rate_is_the_least_that_was_tried_with_every_seed_is_told
         assert f"{method} has the smallest of the three rates with every seed, {least}" in text
 
 
+def test_how_long_pooled_data_is_trained_on_is_told() -> None:
+    results = Results(ROOT / "results" / "paper")
+    runs = {cell.run: cell.dataset for cell in cells() if cell.table == "table1" or cell.method == "centralized"}
+    rounds: dict[int, set[str]] = {}
+    for pooled, dataset in runs.items():
+        for found in results.of(pooled):
+            rounds.setdefault(found.record["rows"][-1]["round"], set()).add(dataset)
+    assert rounds == {40: {"cifar10", "cifar100"}, 200: {"fashion-mnist"}}
+    text = " ".join((DOCS / "results.md").read_text(encoding="utf-8").split())
+    assert "have 40 rounds of 5 epochs, Fashion-MNIST's Centralized 200." in text
+
+
 def test_findings_tell_of_every_rate_on_cifar_that_was_chosen() -> None:
     results = Results(ROOT / "results" / "paper")
     of_cifar = [(cell.table, results.of(cell.run)) for cell in cells() if cell.dataset.startswith("cifar")]
