@@ -132,6 +132,14 @@ def test_numbers_are_compared_and_chosen_between_by_r2(folder, capsys):
     assert f"Note: {same}." in capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.parametrize("ridge", ["holdout", "gcv"])
+def test_where_held_out_samples_chose_the_ridge_and_rate_it_that_is_told(folder, capsys, ridge):
+    tct = ["--method", "tct", "--stage2", "ridge", "--ridge", ridge]
+    assert main(["run", "--data", "silos", "--target", "cost", *QUICK, *tct, "--out", "tct"]) == 0
+    same = "the same held-out samples have chosen the strength of stage 2's ridge, and rate the model"
+    assert (same in capsys.readouterr().out.splitlines()) == (ridge == "holdout")
+
+
 @pytest.mark.parametrize(("holdout", "on"), [("0", "test"), ("0.2", "holdout")])
 def test_the_worst_silo_is_the_same_on_the_screen_on_the_page_and_on_the_card(folder, capsys, holdout, on):
     words = ["--target", "state", "--test", "test.csv", "--holdout", holdout, "--out", "a"]

@@ -25,7 +25,7 @@ def caveats(runs: Sequence[RunFolder]) -> list[str]:
     They have no full stops. Their first letters may be made capitals: none begins with the name of a silo.
     """
     found = [*map(absent, runs), _not_rated(runs), _no_r2(runs), _rough(runs), _fallen(runs)]
-    found += map(_chosen_by_the_same, runs)
+    found += [*map(_chosen_by_the_same, runs), *map(_ridge_by_the_same, runs)]
     return [text for text in dict.fromkeys(found) if text]
 
 
@@ -90,6 +90,12 @@ def _chosen_by_the_same(run: RunFolder) -> str:
     if not choice or choice.best != run.path.name or rated_on([Summary.of(run)]) != "holdout":
         return ""
     return f"the same held-out samples have chosen {run.path.name}, of {len(choice.ratings)} candidates, and rate it"
+
+
+def _ridge_by_the_same(run: RunFolder) -> str:
+    if not run.config.holdout_chooses_ridge or rated_on([Summary.of(run)]) != "holdout":
+        return ""
+    return "the same held-out samples have chosen the strength of stage 2's ridge, and rate the model"
 
 
 def _rough(runs: Sequence[RunFolder]) -> str:

@@ -172,8 +172,12 @@ class RunConfig(Settings):
     @property
     def needs_holdout(self) -> bool:
         """Whether a choice is made that needs held-out samples in every silo."""
-        chooses = self.method == "tct" and self.stage2 == "ridge" and self.ridge == "holdout"
-        return bool(self.patience) or chooses
+        return bool(self.patience) or self.holdout_chooses_ridge
+
+    @property
+    def holdout_chooses_ridge(self) -> bool:
+        """Whether held-out samples choose the strength of stage 2's ridge."""
+        return self.method == "tct" and self.stage2 == "ridge" and self.ridge == "holdout"
 
 
 def warn_of_unread(configs: Iterable[RunConfig], typed: Iterable[str]) -> None:
