@@ -137,6 +137,17 @@ def test_silos_that_gain_lose_and_stay_are_all_silos(compared: Path, run_with: R
     assert list(table.rows[0].cells[1:4]) == ["1 of 3", "1", "1"]
 
 
+def test_a_run_that_diverged_has_no_silos_that_stay_as_they_were(compared: Path, run_with: RunWith) -> None:
+    lasting, diverged = run_with(compared / FEDAVG, "lasting"), run_with(compared / FEDAVG, "diverged", lr=1e9)
+    *rows, last = diverged.history
+    lines = map(to_line, [*rows, replace(last, train_loss=float("inf"))])
+    (diverged.path / "metrics.jsonl").write_text("".join(lines))
+    (problem,) = arrange([lasting, RunFolder.read(diverged.path)])
+    table = silos.section(problem).blocks[0]
+    assert isinstance(table, Table)
+    assert [row.cells[0] for row in table.rows] == ["FedAvg (lr 0.1)"]
+
+
 @pytest.mark.parametrize(
     ("values", "low", "step"),
     [([0.98, None, 0.975], 0.97, 0.01), ([0.91, 1.0], 0.9, 0.02), ([0.9, 0.99], 0, 0.2), ([1.0], 0.99, 0.01)],

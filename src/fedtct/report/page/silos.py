@@ -53,6 +53,8 @@ def section(problem: Problem) -> Section:
     judged = [(method, run, found) for method, run, found in problem.findings(SILOS) if run.path in alone]
     if not judged:
         return _without_models_of_their_own(problem)
+    # What diverged has no accuracy: that it is as good as a silo's own, which diverged likewise, says nothing.
+    judged = [entry for entry in judged if not final_row(entry[1].history, entry[1].config).diverged] or judged
     seeds: dict[int, list[Judged]] = {}
     for method, run, found in judged:
         seeds.setdefault(run.config.seed, []).append((method, found, alone[run.path]))
