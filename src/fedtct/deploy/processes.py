@@ -28,6 +28,7 @@ from fedtct.runs.watcher import Watcher
 CONNECTION = "fedtct"
 STARTED = re.compile(r"started run (\d+)")
 ENDS_SECONDS = 30.0  # in which a run ends after its server was killed
+STOP_SECONDS = 15.0  # in which processes that are told to end may do so by themselves
 DATABASE = "superlink.db"  # Flower's, in the server's folder
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -233,11 +234,11 @@ def _talking(home: Path) -> dict[str, str]:
     return environment(home) | {"PYTHONUNBUFFERED": "1"}
 
 
-def stop(processes: Sequence["subprocess.Popen[Any]"], seconds: float = 15.0) -> None:
+def stop(processes: Sequence["subprocess.Popen[Any]"]) -> None:
     """End processes, gently at first, and then all that is left of what they started."""
     for process in processes:
         process.terminate()
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + STOP_SECONDS
     for process in processes:
         try:
             process.wait(max(0.1, deadline - time.monotonic()))
