@@ -24,10 +24,10 @@ from fedtct.errors import FedtctError, listing, quoted
 from fedtct.models import InputSpec
 from fedtct.tasks import Classification, Regression, Task, task_from
 
-PIXELS_AT_ONCE = 2**24  # that are summed up
+PIXELS_AT_ONCE = 2**24  # how many are summed up at a time
 ROOT_MEAN_SQUARE = "root_mean_square"  # of real samples' numbers
-FAR_SIZES = 30.0  # times every other silo's: millivolts for volts, but not a louder machine
-PUBLIC = ("n", "held", "shape", "kind", "answers")  # what private silos tell
+FAR_SIZES = 30.0  # times every other silo's: so far are millivolts from volts, but no two machines
+PUBLIC = ("n", "held", "shape", "kind", "answers")  # all that private silos tell
 
 
 class Agreement(NamedTuple):
@@ -41,7 +41,7 @@ class Agreement(NamedTuple):
 
     @property
     def everybody_holds_out(self) -> bool:
-        """Whether what is rated on held-out samples says something about every silo."""
+        """Whether every silo holds samples out, so that ratings on them say something about each."""
         return bool(self.held) and all(self.held.values())
 
     def record(self) -> dict[str, Any]:
@@ -51,14 +51,14 @@ class Agreement(NamedTuple):
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "Agreement":
-        """What ``record`` told."""
+        """The inverse of ``record``."""
         inputs, task = InputSpec.from_record(record["inputs"]), task_from(record["task"])
         known = {name: record[name] for name in cls._fields}
         return cls(**known | {"inputs": inputs, "task": task})
 
 
 def describe(x: Any, y: Any, held_y: Any, whose: str, *, private: bool = False) -> Description:
-    """A silo's part: sizes, statistics of the samples it trains on, and which classes it has; if private, sizes."""
+    """What one silo tells: sizes, statistics of its training samples, and its classes; if private, only sizes."""
     reply: Description = {"n": len(y), "held": len(held_y), "shape": torch.tensor(x.shape[1:])}
     reply |= _describe_inputs(x, whose) | describe_answers(y, held_y, whose)
     return {key: reply[key] for key in PUBLIC} if private else reply
@@ -73,7 +73,7 @@ def _describe_inputs(x: Any, whose: str) -> Description:
     # Integer sums are exact: the constants do not depend on how the data is dealt.
     total, squares = torch.zeros(2, x.shape[1], dtype=torch.int64, device=x.device)
     for part in x.split(max(1, PIXELS_AT_ONCE // x[0].numel())):
-        pixels = part.transpose(0, 1).flatten(1).long()  # eight times as large
+        pixels = part.transpose(0, 1).flatten(1).long()  # which takes eight times the memory
         total += pixels.sum(1)
         squares += pixels.square_().sum(1)
     return {"kind": "pixels", "pixels": x[:, 0].numel(), "sum": total.cpu(), "square_sum": squares.cpu()}
@@ -88,7 +88,7 @@ def agree(
 ) -> Agreement:
     """What follows from all descriptions; refused if some silo's data is of another kind.
 
-    Where silos are private, ``num_classes`` must be known, and pixels are scaled by constants. Errors tell ``names``.
+    If silos are private, ``num_classes`` must be known, and pixels are scaled by constants. ``names`` are for errors.
     """
     silos = dict(zip(names or [f"silo {index}" for index in range(len(told))], told, strict=True))
     _check_alike("samples are of kind", {name: silo["kind"] for name, silo in silos.items()})
@@ -148,7 +148,7 @@ def _agree_on_inputs(silos: dict[str, Description]) -> InputSpec:
 
 
 def _warn_of_sizes(sizes: Mapping[str, float]) -> None:
-    """Say that a silo's numbers are far larger or smaller than every other's: arrays are taken as they are."""
+    """Warn of a silo whose numbers are far larger or smaller than all others': arrays are taken as they are."""
     for silo, own in sizes.items():
         others = [size for name, size in sizes.items() if name != silo]
         if others and (own > FAR_SIZES * max(others) or FAR_SIZES * own < min(others)):
@@ -157,7 +157,7 @@ def _warn_of_sizes(sizes: Mapping[str, float]) -> None:
                 "square): are they in the same units?",
                 stacklevel=2,
             )
-            return  # of two silos each is far from the other
+            return  # once is enough: of two silos each is far from the other
 
 
 def _same_shape(silos: dict[str, Description]) -> tuple[int, ...]:
@@ -169,7 +169,7 @@ def _same_shape(silos: dict[str, Description]) -> tuple[int, ...]:
 
 
 def novelties(silo: Description, inputs: InputSpec) -> list[str]:
-    """What a silo that comes later has and the others had not: nothing is learnt of it."""
+    """Categories of a silo that came later which no other silo had: the model ignores them."""
     own = {column["name"]: column["categories"] for column in json.loads(silo.get("columns", "[]"))}
     columns = inputs.table.columns if inputs.table else ()
     new = {c.name: sorted(set(own[c.name]) - set(c.categories)) for c in columns if c.categories is not None}

@@ -1,4 +1,4 @@
-"""What silos tell about what is to be learnt, and what follows for all: names of classes, labels or numbers."""
+"""What silos tell about their answers, which are labels, names of classes or numbers, and what follows for all."""
 
 import json
 import warnings
@@ -17,15 +17,15 @@ from fedtct.tasks import Classification, Regression, Task, sorted_names
 
 Description = dict[str, Any]  # tensors and plain values, as any message
 LABELS, NAMES, NUMBERS = "labels", "names", "numbers"
-HELD_LABELS, HELD_NAMES = "held_labels", "held_names"  # which are in no training sample of the silo
-CODES, FEW_CLASSES = 2, 10  # so many times as many classes as there are labels, beyond a few, are none
-FEW_SAMPLES = 100  # of a class: many whole numbers with fewer each may be quantities
+HELD_LABELS, HELD_NAMES = "held_labels", "held_names"  # classes that the silo holds out, but does not train on
+CODES, FEW_CLASSES = 2, 10  # labels that make for so many times as many classes, more than a few, are codes
+FEW_SAMPLES = 100  # of a class: if there are fewer of each of many whole numbers, these may be quantities
 AS_NUMBERS = "give them as real numbers (in Python y.astype(float); for files task = regression, --task in a command)"
 AS_TEXTS = "give them as texts (in Python y.astype(str); for files task = classification, --task in a command)"
 
 
 def describe_answers(y: Any, held_y: Any, whose: str) -> Description:
-    """A silo's part: which kind they are, and which classes there are, or how numbers are distributed."""
+    """What one silo tells: the kind of its answers, and its classes, or mean and spread of its numbers."""
     if not isinstance(y, Tensor):
         learnt, held = set(y.tolist()), set(held_y.tolist())
         _warn_of_many_names(len(learnt), len(y), whose)
@@ -73,9 +73,9 @@ def agree_on_answers(silos: Mapping[str, Description], num_classes: int | None) 
 
 
 def _check_learnt(classes: Sequence[tuple[list[Any], list[Any]]]) -> None:
-    """Say which classes nobody trains on, as all their samples are held out; refused if that leaves a single one.
+    """Warn of classes whose samples are all held out; refuse if only one class is left to train on.
 
-    Of every silo there are its classes, and those that it trains on no sample of.
+    ``classes`` has for each silo all its classes, and those that it only holds out.
     """
     learnt = set().union(*(set(own) - set(held) for own, held in classes))
     only_held = sorted(set().union(*(held for _, held in classes)) - learnt)
@@ -88,7 +88,7 @@ def _check_learnt(classes: Sequence[tuple[list[Any], list[Any]]]) -> None:
 
 
 def _warn_of_many_names(names: int, samples: int, whose: str) -> None:
-    """Say that a target's texts leave the silo where they are so many that they are no classes."""
+    """Warn that a target's texts leave the silo if there are too many to be classes."""
     if names > max(MANY_TEXTS, samples / 2):
         warnings.warn(
             f"{whose}: the target has {names} different texts in {samples} training samples, each of them a class; "
@@ -99,13 +99,13 @@ def _warn_of_many_names(names: int, samples: int, whose: str) -> None:
 
 
 def _warn_of_spellings(names: Sequence[str]) -> None:
-    """Say that classes which look the same are not: silos' files come from different hands."""
+    """Warn of classes that are spelt almost alike, as files from different hands may do."""
     if told := spelt_alike(names):
         warnings.warn(f"{told} count as different classes: write them alike in all silos if they are one", stacklevel=2)
 
 
 def _warn_of_numbers_and_words(classes: Mapping[str, Sequence[str]]) -> bool:
-    """Whether classes are numbers in some silos, as 0 and 1, and words in all others, as no and yes; if so, say it."""
+    """Warn if classes are numbers, such as 0 and 1, in some silos and words in all others. Returns whether they are."""
     kinds: dict[bool, dict[str, set[str]]] = {True: {}, False: {}}
     for silo, own in classes.items():
         numbers = {name.lstrip("-").isdecimal() for name in own}
@@ -122,7 +122,7 @@ def _warn_of_numbers_and_words(classes: Mapping[str, Sequence[str]]) -> bool:
 
 
 def _warn_of_other_words(classes: Mapping[str, Sequence[str]]) -> None:
-    """Say that silos have as many classes each, two at least, and others, as no and yes, and nein and ja."""
+    """Warn if silos have equally many classes but none in common, as with no and yes, and nein and ja."""
     silos: dict[tuple[str, ...], list[str]] = {}
     for silo, own in classes.items():
         silos.setdefault(tuple(own), []).append(silo)
@@ -136,7 +136,7 @@ def _warn_of_other_words(classes: Mapping[str, Sequence[str]]) -> None:
 
 
 def _count_classes(told: Sequence[Description]) -> int:
-    """The largest label and one; refused if most classes would be nobody's, because labels are codes then."""
+    """One more than the largest label; refused if labels must be codes, as most classes would have no samples."""
     known = torch.cat([silo[LABELS] for silo in told]).unique()
     largest = int(known.max())
     if largest + 1 > CODES * len(known) and largest >= FEW_CLASSES:
@@ -176,7 +176,7 @@ def _agree_on_numbers(silos: Mapping[str, Description]) -> Regression:
 
 
 def warn_of_idle_outputs(outputs: int, told: Sequence[Description]) -> None:
-    """Say which outputs of a module no silo has labels for, where nobody said that there are so many classes."""
+    """Warn of a module's outputs without labels in any silo, if ``num_classes`` was not given."""
     labels = [silo[LABELS] for silo in told if LABELS in silo]
     nobodys = sorted(set(range(outputs)) - set(torch.cat(labels).tolist())) if labels else []
     if nobodys:

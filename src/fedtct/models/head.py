@@ -23,7 +23,7 @@ def find_head(module: nn.Module, name: str | None = None) -> str:
 
 
 def other_heads(module: nn.Module) -> str:
-    """What to do if the head that was found is not the head; nothing, if there is no other layer to be it."""
+    """What to do if the head that was found is the wrong layer; empty if there is no other linear layer."""
     layers = sum(isinstance(layer, nn.Linear) for layer in module.modules())
     return (
         "; if its head is another layer, define that last, or name it to stage 1, FedAvg(head=...)"

@@ -1,4 +1,4 @@
-"""What a sample looks like to a network, whatever it was given as: pixels, numbers, tokens or a table's row."""
+"""The form of samples: pixels, numbers, tokens or a table's rows, and how they become what a network takes."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +18,13 @@ class InputSpec:
 
     shape: tuple[int, ...]
     dtype: torch.dtype
-    mean: tuple[float, ...] = ()  # per channel, of pixels scaled to [0, 1]; empty for other data than uint8
+    mean: tuple[float, ...] = ()  # per channel, of pixels scaled to [0, 1]; empty for data other than pixels
     std: tuple[float, ...] = ()
     table: TableCode | None = None
 
     @property
     def image_size(self) -> tuple[int, ...]:
-        """Channels, height and width, if samples are images: those in files are made to have them."""
+        """Channels, height and width, to which images in files are brought; empty if samples are no images."""
         return self.shape if self.mean and len(self.shape) == 3 else ()
 
     def encode(self, samples: Any, whose: str = "x") -> Tensor:
@@ -39,13 +39,13 @@ class InputSpec:
         if tuple(x.shape[1:]) != self.shape:
             raise FedtctError(f"{whose}: samples have shape {tuple(x.shape[1:])}, expected {self.shape}")
         if x.dtype == torch.int64 and self.dtype.is_floating_point:
-            return x.to(self.dtype)  # bytes are not: they may be pixels that others have scaled
+            return x.to(self.dtype)  # uint8 is not converted: it may be pixels, which silos have scaled
         if x.dtype != self.dtype:
             raise FedtctError(f"{whose}: samples are {x.dtype}, expected {self.dtype} as in training")
         return x
 
     def examples(self, count: int = 1) -> Tensor:
-        """Made-up samples to try a model on: numbers from 0 to 1, which may be codes too, and pixels of any value."""
+        """Made-up samples to try a model on: numbers from 0 to 1 (of whole numbers 0 alone), or any pixels."""
         drawn = torch.rand(count, *self.shape, generator=torch.Generator().manual_seed(0))
         return (drawn * 255 if self.dtype == torch.uint8 else drawn).to(self.dtype)
 
@@ -61,7 +61,7 @@ class InputSpec:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> "InputSpec":
-        """What ``record`` told; it may come from elsewhere, and a user's function is called with its shape."""
+        """The inverse of ``record``, with checks: it may come from a server, and a user's function gets the shape."""
         table, dtype = record["table"], getattr(torch, record["dtype"], None)
         if not isinstance(dtype, torch.dtype):
             raise FedtctError(f"'{record['dtype']}' is no type of numbers")

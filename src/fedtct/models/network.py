@@ -1,4 +1,4 @@
-"""A module whose parameters are views of one flat vector: what the algorithms compute with.
+"""A module whose parameters are views of one flat vector, which the algorithms compute with.
 
 Every federated rule (averages, corrections, server momentum) is vector arithmetic. With the parameters in one
 vector it is written as such, and a step of SGD is two operations whatever the number of layers.
@@ -32,11 +32,11 @@ class Weights(NamedTuple):
 class Network:
     """A module on a device with flat parameters, flat gradients and flat buffers.
 
-    ``precision`` is that of the forward pass, if it is another than the parameters'. With ``channels_last`` the
-    convolutions' weights lie in memory as the fast kernels want them; weights that come and go do not show it.
+    ``precision`` is that of the forward pass, if it differs from the parameters'. With ``channels_last`` the weights of
+    convolutions lie in memory as fast kernels want them; ``load`` and ``weights`` convert to and from the usual order.
     """
 
-    copies_inputs = False  # for a module that writes to what it is given: samples are their owner's
+    copies_inputs = False  # whether the module gets copies, because it writes to its inputs
 
     def __init__(
         self,
@@ -61,19 +61,19 @@ class Network:
         dtypes = {p.dtype for p in tensors}
         self.precision = precision
         self.channels_last = channels_last and any(len(shape) == 4 for shape in self.shapes)
-        # In torch, the gradient of a GroupNorm on a processor ends the process if images lie so and need no gradient.
+        # On a processor, torch's GroupNorm crashes in the backward pass of channels-last images without a gradient.
         normed = any(isinstance(part, nn.GroupNorm) for part in self.module.modules())
         self._follows_inputs = self.channels_last and self.device.type == "cpu" and normed
-        self._frozen = [p for p in tensors if not p.requires_grad]  # by whoever made the module
+        self._frozen = [p for p in tensors if not p.requires_grad]  # frozen by whoever made the module
         self.parameters = self.to_memory(_flatten(tensors, self.device))
         self.gradient = torch.zeros_like(self.parameters)
         self._set_pixel_scale()
         for parameter, w, g in zip(tensors, self.views(self.parameters), self.views(self.gradient), strict=True):
             parameter.data, parameter.grad = w, g
         buffers = list(weight_buffers(self.module).values())
-        self.dtypes = dtypes | {b.dtype for b in buffers}  # before each vector has one
+        self.dtypes = dtypes | {b.dtype for b in buffers}  # of the module as it was given: the vectors have one each
         self.buffers = _flatten(buffers, self.device)
-        # Counters and what a constructor drew: they do not travel, so every training begins with them as they were.
+        # Other buffers, such as counters, are not sent: every training begins with their first values.
         others = {name: b for name, b in self.module.named_buffers() if not b.is_floating_point()}
         self._fixed = {name: (buffer, buffer.clone()) for name, buffer in others.items()}
         for buffer, piece in zip(buffers, self.buffers.split([b.numel() for b in buffers] or [0]), strict=False):
@@ -89,13 +89,13 @@ class Network:
         if self.precision is None:
             logits: Tensor = self.module(x)
             return logits
-        # Without its cache, because a captured graph must cast the weights anew at every replay.
+        # Without autocast's cache, because a captured graph must cast the weights anew at every replay.
         with self.arithmetic(), torch.autocast(self.device.type, self.precision, cache_enabled=False):
             logits = self.module(x)
         return logits.to(self.parameters.dtype)
 
     def arithmetic(self) -> contextlib.AbstractContextManager[None]:
-        """What forward passes and their gradients are computed within."""
+        """The context for forward passes and their gradients."""
         return contextlib.nullcontext() if self.precision is None else bf16_products(self.device)
 
     def prepare(self, x: Tensor) -> Tensor:
@@ -125,22 +125,22 @@ class Network:
         return Weights(flat, self.buffers.clone())
 
     def layout(self) -> Layout:
-        """What lies where in the vectors: names and shapes, in order."""
+        """The names and shapes of what the vectors consist of, in order."""
         tensors = (*self.module.named_parameters(), *weight_buffers(self.module).items())
         return [[name, list(tensor.shape)] for name, tensor in tensors]
 
     def fixed(self) -> dict[str, Tensor]:
-        """The buffers that are no weights, such as a permutation that the constructor drew; complex ones as pairs."""
+        """The first values of other buffers, such as a permutation that the constructor drew; complex ones as pairs."""
         kept = {name: first for name, (_, first) in self._fixed.items() if not name.endswith(BATCH_COUNT)}
         return {name: torch.view_as_real(b) if b.is_complex() else b for name, b in kept.items()}
 
     def views(self, flat: Tensor) -> list[Tensor]:
-        """A vector that lies in memory as the parameters do, as tensors of the parameters' shapes."""
+        """Views of a vector, in the parameters' order in memory, with the parameters' shapes."""
         pieces = flat.split([shape.numel() for shape in self.shapes])
         return [self._view(piece, shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
 
     def to_memory(self, flat: Tensor) -> Tensor:
-        """A vector in the order of module.parameters(), as the parameters lie in memory."""
+        """Converts a vector from the order of module.parameters() to the parameters' order in memory."""
         if not self.channels_last:
             return flat
         result = torch.empty_like(flat)
@@ -166,7 +166,7 @@ class Network:
 
     @contextlib.contextmanager
     def tried_in_training(self, trainable: str) -> Iterator[None]:
-        """Training mode for a while; then the weights, running statistics too, are what they were."""
+        """Training mode for a while; afterwards the weights, with running statistics, are restored."""
         before = self.weights()
         self.set_training(trainable)
         try:
@@ -176,7 +176,7 @@ class Network:
             self.module.eval()
 
     def trainable_slices(self) -> list[slice]:
-        """Where the parameters in training lie in the flat vector, in as few pieces as possible."""
+        """Where the trained parameters lie in the flat vector, in as few slices as possible."""
         slices: list[slice] = []
         start = 0
         for parameter in self.module.parameters():
@@ -205,7 +205,7 @@ class Network:
 
 
 def weight_buffers(module: nn.Module) -> dict[str, Tensor]:
-    """The buffers that travel with the parameters, as running statistics do, in their order."""
+    """The buffers that are sent with the parameters, such as running statistics, in their order."""
     return {name: buffer for name, buffer in module.named_buffers() if buffer.is_floating_point()}
 
 
@@ -225,7 +225,7 @@ def _told(weight: list[Any] | None) -> str:
 
 @contextlib.contextmanager
 def evaluation_mode(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode for a while; each layer then has its own mode back."""
+    """Evaluation mode for a while; afterwards each layer has its own mode again."""
     modes = [(layer, layer.training) for layer in module.modules()]
     module.eval()
     try:

@@ -9,7 +9,7 @@ from fedtct.models.network import Network
 
 
 class ScaledPixels(nn.Module):
-    """Raw pixels, 0 to 255, as a network wants them: a product and a sum a channel."""
+    """Scales raw pixels, 0 to 255, as a network wants them: a product and a sum for each channel."""
 
     scale: Tensor
     shift: Tensor
@@ -21,24 +21,24 @@ class ScaledPixels(nn.Module):
         self.dtype = dtype
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """What ``Network.prepare`` makes of them."""
+        """The pixels as ``Network.prepare`` makes them."""
         return torch.addcmul(self.shift, pixels.to(self.dtype), self.scale)
 
 
 class InPrecision(nn.Module):
-    """Real numbers in the precision of a network's weights."""
+    """Converts real numbers to the precision of a network's weights."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
         self.dtype = dtype
 
     def forward(self, x: Tensor) -> Tensor:
-        """Codes stay whole numbers."""
+        """The same samples; whole numbers stay whole."""
         return x.to(self.dtype) if x.is_floating_point() else x
 
 
 class Rescaled(nn.Module):
-    """Outputs in other units."""
+    """Brings outputs to other units."""
 
     def __init__(self, scale: float, shift: float) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ class Rescaled(nn.Module):
 
 
 def plain_module(network: Network, scale: float = 1.0, shift: float = 0.0) -> nn.Module:
-    """A copy on the CPU that takes samples as they are, with weights of its own rather than parts of one vector.
+    """A copy on the CPU that takes raw samples, with separate weights rather than views of one vector.
 
     Its outputs are the network's, times ``scale`` plus ``shift``.
     """

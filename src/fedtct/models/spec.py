@@ -1,4 +1,4 @@
-"""All that makes a network but its weights, so that every silo builds the same."""
+"""Everything that determines a network except its weights, so that every silo builds the same one."""
 
 import contextlib
 import copy
@@ -24,19 +24,19 @@ class NetworkSpec:
 
     model: str | nn.Module
     inputs: InputSpec
-    num_classes: int  # outputs: one of a regression
+    num_classes: int  # the number of outputs, which is 1 for a regression
     head: str | None = None
     stem: str = "small"
     task: Task = NUMBERED
-    seed: int = 0  # that what a constructor draws is drawn from
-    fixed: Mapping[str, Tensor] = field(default_factory=dict, compare=False)  # as Network.fixed told them
+    seed: int = 0  # for everything that the model's constructor draws
+    fixed: Mapping[str, Tensor] = field(default_factory=dict, compare=False)  # other buffers, from Network.fixed
 
     def encode(self, x: Any, y: Answers, whose: str) -> tuple[Tensor, Tensor]:
         """Samples and what is to be learnt of them, as networks and losses take them."""
         return self.inputs.encode(x, whose), self.task.encode(y, self.num_classes, whose)
 
     def record(self) -> dict[str, Any]:
-        """Plain values, for JSON; of a model that is no name, only its class is told, and the seed it was made with."""
+        """Plain values, for JSON; of a model that has no registered name only its class and seed."""
         named = isinstance(self.model, str)
         own = {} if named else {"seed": self.seed}
         return own | {
@@ -51,7 +51,7 @@ class NetworkSpec:
 
     @classmethod
     def from_record(cls, record: dict[str, Any], model: Model | None = None) -> "NetworkSpec":
-        """What ``record`` told; ``model``, or what that function makes, stands in for one that is no name."""
+        """The inverse of ``record``; ``model``, a module or a function that makes it, is needed if it has no name."""
         inputs = InputSpec.from_record(record["inputs"])
         outputs, seed = int(record["num_classes"]), int(record.get("seed", 0))
         if model is not None and not isinstance(model, str | nn.Module):
@@ -100,7 +100,7 @@ class NetworkSpec:
 
 @torch.no_grad()
 def _takes_a_sample(network: Network) -> bool:
-    """With channels last, a module that calls ``view`` on its images does not."""
+    """Whether the module takes a sample; one that calls ``view`` on images fails if channels come last."""
     with evaluation_mode(network.module):
         try:
             network(network.inputs.examples())
@@ -119,7 +119,7 @@ def _writes_to_samples(network: Network) -> bool:
         return True
     x = network.prepare(network.inputs.examples())
     before, version = x.clone(), x._version
-    with evaluation_mode(network.module), contextlib.suppress(Exception):  # that it fails is told where it is tried
+    with evaluation_mode(network.module), contextlib.suppress(Exception):  # try_model reports failures
         network.module(x)
     return x._version != version or not torch.equal(x, before)
 
@@ -127,7 +127,7 @@ def _writes_to_samples(network: Network) -> bool:
 def _copied(module: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(module)
-    except RuntimeError as error:  # of a tensor that is computed from parameters: torch's advice is a link
+    except RuntimeError as error:  # for a tensor computed from parameters, where torch only gives a link
         raise FedtctError(
             "the model cannot be copied: remove its weight_norm or pruning (remove_weight_norm, prune.remove), or make "
             "it with torch.nn.utils.parametrizations"
@@ -137,7 +137,7 @@ def _copied(module: nn.Module) -> nn.Module:
 
 
 def _fix(module: nn.Module, fixed: Mapping[str, Tensor]) -> None:
-    """Give a module the buffers that ``Network.fixed`` told."""
+    """Give a module the buffers that came from ``Network.fixed``."""
     buffers = dict(module.named_buffers())
     for name, value in fixed.items():
         own = buffers.get(name, torch.empty(0))

@@ -1,4 +1,4 @@
-"""A model is tried on two samples before any work is done, and in training mode if it is to be trained."""
+"""Tries a model on two samples before any work is done, and in training mode if it is to be trained."""
 
 import warnings
 
@@ -11,12 +11,12 @@ from fedtct.models.network import Network, evaluation_mode
 from fedtct.models.spec import NetworkSpec
 from fedtct.seeds import seeded
 
-MIXED, MIXED_IN_HALF = 1e-3, 0.05  # relative differences that are no rounding errors, in single and half precision
+MIXED, MIXED_IN_HALF = 1e-3, 0.05  # relative differences beyond rounding errors, in single and half precision
 
 
 @torch.no_grad()
 def try_model(network: Network, outputs: int, samples: Tensor, whose: str = "") -> None:
-    """Refuse a model that cannot take these samples, or gives something else than its outputs."""
+    """Refuse a model that cannot take these samples, or returns anything but logits."""
     network.module.eval()
     for sample in samples.split(1):
         try:
@@ -41,7 +41,7 @@ def try_model(network: Network, outputs: int, samples: Tensor, whose: str = "") 
 
 
 def _goes_without_it(network: Network, sample: Tensor) -> bool:
-    """Whether the model takes a sample in the precision of its own parameters."""
+    """Whether the model takes a sample without the reduced precision."""
     precision, network.precision = network.precision, None
     try:
         network(sample)
@@ -79,7 +79,7 @@ def network_for_examples(spec: NetworkSpec, network: Network) -> Network | None:
 
 
 def _on_processor(spec: NetworkSpec, network: Network) -> Network:
-    """On a GPU a token that the model does not know would end the process."""
+    """The network on a processor: on a GPU an unknown token would end the process."""
     return network if network.device.type == "cpu" else spec.build()
 
 
@@ -106,18 +106,18 @@ def _are_probabilities(given: Tensor) -> bool:
 
 
 def _shape_of(given: object) -> object:
-    """A tensor's shape; of anything else, what it is."""
+    """A tensor's shape; of anything else its type."""
     return tuple(given.shape) if isinstance(given, Tensor) else type(given).__name__
 
 
 def try_tokens(spec: NetworkSpec, network: Network, x: Tensor, whose: str) -> None:
     """Refuse a model that does not know all of these tokens."""
-    extremes = torch.stack([x.amin(0), x.amax(0)]).cpu()  # the least and the largest at each place
+    extremes = torch.stack([x.amin(0), x.amax(0)]).cpu()  # the smallest and the largest token at each position
     try_model(_on_processor(spec, network), spec.num_classes, extremes, f"{whose}: ")
 
 
 def _in_words(samples: Tensor) -> tuple[str, str]:
-    """Which samples they are; and of tokens from where to where they go, which is for nobody else to know."""
+    """What kind of samples they are; and separately the range of tokens, which is not to leave the silo."""
     kind = f"{samples.dtype} samples of shape {tuple(samples.shape[1:])}"
     if samples.dtype != torch.int64:
         return kind, ""
@@ -125,7 +125,7 @@ def _in_words(samples: Tensor) -> tuple[str, str]:
 
 
 def _try_pair(network: Network, samples: Tensor) -> None:
-    """Warn of a model that answers otherwise for a sample when another is beside it; refuse one that then fails."""
+    """Warn if the model answers differently for a sample beside another one; refuse it if it fails with two."""
     alone = torch.cat([network(sample) for sample in samples.split(1)])
     try:
         together = network(samples)
