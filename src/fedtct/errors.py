@@ -1,4 +1,4 @@
-"""The one error a user is meant to read, and what most often leads to it: a number that cannot be."""
+"""The one error that users are meant to read, and checks of settings that raise it."""
 
 import difflib
 import math
@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterable
 from numbers import Integral, Real
 from typing import Any
 
-LARGEST_WHOLE = 2**63 - 1  # of int64: what torch and messages hold
+LARGEST_WHOLE = 2**63 - 1  # an int64, as torch and messages have
 LARGEST_NUMBER = 3.4e38  # about that of float32, which networks compute in
-ALIKE = 0.65  # words that may be meant for one another: epochs for local_epochs, but not colour for holdout
+ALIKE = 0.65  # how alike words are that may be meant for one another: epochs and local_epochs, not colour and holdout
 
 
 class FedtctError(ValueError):
@@ -27,11 +27,11 @@ class FedtctError(ValueError):
 
 
 class Diverged(FedtctError):
-    """Training led to no model: a smaller learning rate may. Of several runs the others go on without this one."""
+    """Training led to no model; a smaller learning rate may help. Other runs of a plan go on."""
 
 
 def listing(names: Iterable[object], most: int | None = 12) -> str:
-    """Names one after another, kept apart by semicolons where commas are in them; the first of many, or all."""
+    """Names in a row, separated by semicolons if some have commas; the first of many, or all if ``most`` is none."""
     texts = [str(name) for name in names]
     between = "; " if any("," in text for text in texts) else ", "
     rest = len(texts[most:]) if most else 0
@@ -39,34 +39,34 @@ def listing(names: Iterable[object], most: int | None = 12) -> str:
 
 
 def one_line(text: str, most: int | None = None) -> str:
-    """Another's text as a line to show: it must not write lines of its own, nor move a terminal's cursor."""
+    """Somebody else's text in one line, without letters that could move a terminal's cursor."""
     return "".join(letter if letter.isprintable() else " " for letter in " ".join(text[:most].splitlines()))
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of somebody else's says at first, or at least what it is: compilers write pages."""
+    """The first line of another library's error, or its type: compilers write pages."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def quoted(names: Iterable[object]) -> str:
-    """Names one after another, each in quotes."""
+    """Names in a row, each in quotes."""
     return listing(f"'{name}'" for name in names)
 
 
 def plain(value: Any) -> Any:
-    """A number of numpy's as the Python number it is: JSON has no others, and torch takes none as a seed."""
-    import numpy as np  # a help screen comes without it
+    """A number of numpy's as a Python number, as JSON and torch's seeds need it; other values as they are."""
+    import numpy as np  # not at the top: help screens should not wait for it
 
     return value.item() if isinstance(value, np.generic) else value
 
 
 def make_plain(settings: Any) -> None:
-    """All settings of an object that is being made as plain values; it may be frozen."""
+    """Make all settings of an object plain values, in its ``__post_init__``; it may be frozen."""
     vars(settings).update({name: plain(value) for name, value in vars(settings).items()})
 
 
 def check_whole(least: int, **settings: Any) -> None:
-    """Refuse settings that are no whole numbers (1e5 and True are none), too small or too large."""
+    """Refuse settings that are not whole numbers (1e5 and True are not), too small or too large."""
     for name, value in settings.items():
         if not isinstance(value, Integral) or isinstance(value, bool):
             raise FedtctError(f"{name} must be a whole number, it is {value!r}")
@@ -77,14 +77,14 @@ def check_whole(least: int, **settings: Any) -> None:
 
 
 def check_positive(**settings: Any) -> None:
-    """Refuse settings that are no numbers above zero that float32 has."""
+    """Refuse settings that are not positive float32 numbers."""
     for name, value in settings.items():
         if _finite(name, value) <= 0:
             raise FedtctError(f"{name} must be positive, it is {value}")
 
 
 def check_not_negative(**settings: Any) -> None:
-    """Refuse settings that are no numbers from zero on that float32 has."""
+    """Refuse settings that are not float32 numbers from zero on."""
     for name, value in settings.items():
         if _finite(name, value) < 0:
             raise FedtctError(f"{name} must not be negative, it is {value}")
@@ -106,7 +106,7 @@ def check_known(name: str, known: Iterable[str], where: str) -> None:
 
 
 def probably(name: str, known: Iterable[str]) -> str:
-    """Which of those that there are was probably meant, as a question; empty if none is alike."""
+    """Which of the known names was probably meant, as a question; empty if none is alike."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=ALIKE)
     return f"did you mean '{close[0]}'?" if close else ""
 
@@ -121,7 +121,7 @@ def _finite(name: str, value: Any) -> float:
 
 
 def each_once(say: Callable[[str], None]) -> Callable[..., None]:
-    """What shows warnings, each once: Python forgets what it has shown whenever a library touches its filters."""
+    """A function that shows each warning once: Python itself forgets them when a library changes its filters."""
     shown: set[str] = set()
 
     def show(message: Warning | str, *where: Any, **more: Any) -> None:

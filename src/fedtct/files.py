@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and strict JSON in them."""
+"""Files that are written whole or not at all, and strict JSON."""
 
 import hashlib
 import json
@@ -13,36 +13,36 @@ from typing import Any
 
 from fedtct.errors import FedtctError
 
-HALF = ".half"  # ends the name of a file until it is whole; a process that is killed may leave one behind
+HALF = ".half"  # the ending of a file until it is whole; killed processes leave such files behind
 HALVES = f"*.{'[0-9a-f]' * 8}{HALF}"
-LITTER = ("thumbs.db", "desktop.ini", "__macosx")  # that systems leave in folders, and in zip files
-ABANDONED_SECONDS = 3600.0  # that nobody has written to a half for; a process elsewhere cannot be asked if it lives
+LITTER = ("thumbs.db", "desktop.ini", "__macosx")  # what systems leave in folders and in zip files
+ABANDONED_SECONDS = 3600.0  # a half this old is abandoned: its writer may be on another machine, and cannot be asked
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A file to write, that takes the place of ``path`` when it is whole; if it fails, nothing of it is left.
+    """A file to write, which replaces ``path`` once it is whole; after an error nothing of it is left.
 
-    Each writer has its own, so that of several at once one wins, with all that it wrote.
+    Each writer has a file of its own: of several at the same time one wins, as a whole.
     """
     drop_halves(path.parent)
     half = path.with_name(f"{path.name}.{secrets.token_hex(4)}{HALF}")
     try:
         yield half
-        sync(half)  # its name must not reach the disk before what is in it: power can fail
+        sync(half)  # power may fail: the content must be on the disk before the name
         half.replace(path)
     except BaseException as error:
         with suppress(OSError):
             half.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno is not None:  # which file it was, a full disk does not say
+        if isinstance(error, OSError) and error.errno is not None:  # a full disk's error does not name the file
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 
 def drop_halves(folder: Path, seconds: float = ABANDONED_SECONDS) -> None:
-    """Remove what processes that were killed left in a folder: each has a name of its own, so they would pile up.
+    """Remove the halves that killed processes left in a folder, if they are so many ``seconds`` old.
 
-    Where nobody else can be writing, ``seconds`` may be none.
+    Zero seconds are right where nobody else can be writing.
     """
     for half in folder.glob(HALVES):
         with suppress(OSError):  # another process may have just removed it, or made it whole
@@ -51,24 +51,24 @@ def drop_halves(folder: Path, seconds: float = ABANDONED_SECONDS) -> None:
 
 
 def sync(path: Path) -> None:
-    """Return once what is in a file is on the disk."""
+    """Return once a file's content is on the disk."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
 
 def write_text(path: Path, text: str) -> None:
-    """Text, whole or not at all."""
+    """Write a text, whole or not at all."""
     with replacing(path) as half:
         half.write_text(text, encoding="utf-8")
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Strict JSON, whole or not at all."""
+    """Write strict JSON, whole or not at all."""
     write_text(path, json.dumps(strict(value), indent=2, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file of a run holds."""
+    """The content of a JSON file."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -76,7 +76,7 @@ def read_json(path: Path) -> Any:
 
 
 def fingerprint(path: Path) -> str:
-    """Of a file, or of all in a folder and their names; it guards against accidents."""
+    """A digest of a file, or of all files in a folder with their names; it guards against accidents."""
     found = hashlib.sha256()
     for file in files_of(path):
         if file.is_file():
@@ -87,7 +87,7 @@ def fingerprint(path: Path) -> str:
 
 
 def glance(path: Path) -> str:
-    """Of how a file, or all in a folder, look from outside: while that stays the same, nobody has to read them."""
+    """A digest of the sizes and times of a file, or of all in a folder: while it is the same, so is their content."""
     found = hashlib.sha256()
     for file in files_of(path):
         if file.is_file():
@@ -98,20 +98,20 @@ def glance(path: Path) -> str:
 
 
 def files_of(path: Path) -> list[Path]:
-    """A file, or all files of a folder and of its folders, those that are linked too, in order of their names."""
+    """A file, or all files below a folder, also through links, in order of their names."""
     return sorted(_files_below(path)) if path.is_dir() else [path]
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file or folder of this name is hidden, or would be where it comes from; ~$ is before what is open."""
+    """Whether a file or folder of this name is hidden on some system; Excel's names for open files begin with ~$."""
     return name.startswith((".", "~$")) or name.lower() in LITTER
 
 
 def _files_below(folder: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
     here = folder.resolve()
-    if here in above:  # a link led back: there would be no end
+    if here in above:  # a link led back here: it would never end
         return
-    with suppress(PermissionError):  # as lost+found is nobody's
+    with suppress(PermissionError):  # such as lost+found
         for path in folder.iterdir():
             if path.is_dir():
                 yield from _files_below(path, (*above, here))

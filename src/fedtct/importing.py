@@ -1,4 +1,4 @@
-"""Functions of the user's own, named on the command line or in a file of theirs as module:function."""
+"""Imports the user's own functions, which commands and files name as module:function."""
 
 import importlib
 import re
@@ -14,12 +14,12 @@ from fedtct.errors import FedtctError
 
 
 def is_function_name(text: str) -> bool:
-    """Whether a text names a function."""
+    """Whether a text has the form module:function."""
     return re.fullmatch(r"[A-Za-z_][\w.]*:\w+", text) is not None
 
 
 def import_function(name: str, folder: Path, *, installed: bool = True) -> Callable[..., Any]:
-    """The function module:function, the module being in ``folder`` or, unless that is ruled out, ``installed``."""
+    """The function that a name stands for, from a module in ``folder`` or, if allowed, an ``installed`` one."""
     if not is_function_name(name):
         raise FedtctError(f"'{name}' names no function: it is to be module:function")
     module, function = name.split(":")
@@ -42,14 +42,14 @@ def import_function(name: str, folder: Path, *, installed: bool = True) -> Calla
 
 
 def _check_home(module: str, folder: Path) -> None:
-    """Refuse a module from elsewhere where the folder has its own: of a name, Python knows the one that came first."""
+    """Refuse a module from elsewhere if the folder has one of that name, which Python did not import."""
     own, known = _origin(module, folder), getattr(sys.modules[module], "__file__", None)
     if own and Path(own).resolve() != Path(known or "/").resolve():
         raise FedtctError(f"{own} is not used, as {known or 'another'} has its name already: rename one of them")
 
 
 def _where(module: str, folder: Path) -> str:
-    """Where a module was looked for in vain, and how it is found elsewhere: in a folder that is in this one, say."""
+    """Where a module was looked for in vain, and what to do if it is elsewhere."""
     inside = next((path for path in sorted(folder.glob("*/")) if _origin(module.split(".")[0], path)), None)
     advice = "if it is elsewhere, name its folder in PYTHONPATH"
     if inside:

@@ -20,8 +20,8 @@ from fedtct.models import Weights
 from fedtct.seeds import whole_digest
 
 AddNoise = Callable[[Weights, Weights, float, float, bytes], Weights]  # as noisy_update does
-LARGEST_EPSILON = 100.0  # beyond it nothing is promised
-LEAST = 1e-9  # noise or clip, and 1/LEAST is the largest: no run needs others, and their squares are finite
+LARGEST_EPSILON = 100.0  # a larger one would promise nothing
+LEAST = 1e-9  # the least noise or clip, 1/LEAST being the largest: more than any run needs, with finite squares
 
 # The account. Gaussian releases compose, however each depends on those before, to a single one with μ = √releases/noise
 # (Dong, Roth and Su, 2022), whose δ at every ε is known exactly (Balle and Wang, 2018).
@@ -30,8 +30,8 @@ LEAST = 1e-9  # noise or clip, and 1/LEAST is the largest: no run needs others, 
 def noise_multiplier(epsilon: float, delta: float, releases: int) -> float:
     """The noise with which so many releases together are (ε, δ)-differentially private.
 
-    A round of stage 1 is a release, and so is stage 2 by Ridge. It is a number of sensitivities, as FedAvg and Ridge
-    take it.
+    Each round of stage 1 is a release, and so is stage 2 by Ridge. The noise is in units of the sensitivity, as FedAvg
+    and Ridge take it.
 
     >>> round(noise_multiplier(epsilon=8, delta=1e-5, releases=1), 3)
     0.6
@@ -41,7 +41,7 @@ def noise_multiplier(epsilon: float, delta: float, releases: int) -> float:
 
 
 def spent_epsilon(noise: float, releases: int, delta: float) -> float:
-    """The ε that so many releases with this noise come to."""
+    """The ε of so many releases with this noise together."""
     return epsilon_of(math.sqrt(releases) / noise, delta) if releases else 0.0
 
 
@@ -52,7 +52,7 @@ def mu_of(epsilon: float, delta: float) -> float:
 
 
 def epsilon_of(mu: float, delta: float) -> float:
-    """The ε that releases with this μ come to; infinite if it is far beyond any that may be promised."""
+    """The ε of releases with this μ; infinite if it is far above LARGEST_EPSILON."""
     most = 2 * LARGEST_EPSILON
     if gaussian_delta(most, mu) > delta:
         return math.inf
@@ -67,7 +67,7 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 
 
 def check_budget(epsilon: float, delta: float) -> None:
-    """Refuse promises that are none."""
+    """Refuse an ε or δ that would promise nothing."""
     if not 0 < epsilon <= LARGEST_EPSILON:
         raise FedtctError(f"epsilon must be above 0 and at most {LARGEST_EPSILON:g}, it is {epsilon:g}")
     if not 0 < delta < 1:
@@ -89,21 +89,21 @@ def _root(rising: Callable[[float], float], low: float, high: float) -> float:
 
 # The releases.
 
-ROUNDED = 1 + 1e-5  # times: in float32 a norm of one may come out longer, by far less than this
+ROUNDED = 1 + 1e-5  # a factor: in float32 a norm of one may be longer, but by far less than this
 
 
 class Draws:
-    """Gaussian numbers that tell nothing of each other to whoever lacks the key: of a stream of SHAKE-256 (FIPS 202).
+    """Gaussian numbers from a stream of SHAKE-256 (FIPS 202): without the key, they tell nothing of each other.
 
-    Sums that are zero in any case show their noise, and from it the state of numpy's generators could be worked out,
-    with all the noise that they have still to give.
+    Sums that are known to be zero show their noise. From that the state of numpy's generators could be computed, and
+    all the noise that they draw later.
     """
 
     def __init__(self, key: bytes) -> None:
         self._key, self._calls = key, 0
 
     def normal(self, mean: float, deviation: float, size: tuple[int, ...]) -> NDArray[np.float64]:
-        """As of numpy's generators."""
+        """The same as ``normal`` of numpy's generators."""
         from scipy.special import ndtri  # slow to import, and only noise needs it
 
         self._calls += 1
@@ -113,32 +113,32 @@ class Draws:
 
 
 def draw_key(secret: str, question: str, seat: int, *content: Mapping[str, Any]) -> bytes:
-    """What a reply's noise is drawn from: the message, the samples, and the reply as it is before.
+    """The key of a reply's noise: a digest of the message, the samples and the reply without noise.
 
-    A question that is asked again after a crash gets the same answer, which tells nothing more. Two answers that differ
-    must differ in their noise: with the same, their difference would be told without any. And if they are the same to
-    different questions, or about other samples, that must not be told either.
+    A question that is asked again after a crash gets the same answer, which tells nothing new. Answers that differ must
+    have different noise, else their difference would be free of noise. And answers that are equal, to different
+    questions or about other samples, must not be recognised as equal.
     """
     text = "/".join([secret, question, str(seat), *map(whole_digest, content)])
     return hashlib.sha256(text.encode()).digest()
 
 
 def is_noised(message: Mapping[str, Any]) -> bool:
-    """Whether a question asks for noise, in plain numbers: what it is measured by would come round to zero in bytes."""
+    """Whether a question asks for noise, within bounds, and in plain numbers: those of a byte, say, would overflow."""
     values = (message["noise"], message.get("clip", 1.0))
     return all(type(value) in (int, float) and LEAST <= value <= 1 / LEAST for value in values)
 
 
 def update_sensitivity(clip: float) -> float:
-    """A replaced sample may take an update anywhere within the norm that it is clipped to."""
+    """Twice the clip: with another sample, an update may be anywhere within that norm."""
     return 2 * clip
 
 
 def bounded(start: Weights, local: Weights, clip: float) -> Weights:
-    """How far training led, but no further than ``clip``; if it diverged, nowhere.
+    """The update from training, shortened to the norm ``clip``; zero if training diverged.
 
-    What is not finite no noise hides. The norm is taken in float64: in float32 its error depends on the processor, and
-    what is then clipped by it may be longer than it is said to be.
+    No noise would hide what is not finite. The norm is computed in float64: in float32 its error depends on the
+    processor, and an update that is clipped by it may be too long.
     """
     updates = [there.double() - here.double() for here, there in zip(start, local, strict=True)]
     norm = math.sqrt(sum(float(update.square().sum()) for update in updates))
@@ -149,14 +149,14 @@ def bounded(start: Weights, local: Weights, clip: float) -> Weights:
 
 
 def noisy_update(start: Weights, local: Weights, clip: float, noise: float, key: bytes) -> Weights:
-    """Where training led, its update clipped and noised.
+    """The weights after training, with the update clipped and noised.
 
-    The noise is on the update, before it is added to where training began: a server may have it begin so far from zero
-    that a sum is rounded by more than the clip. This is what Flower's LocalDpMod does, to the last bit: were it not,
-    the next round's question would differ in a digit and, since noise follows from the question, in all of its noise.
+    Noise is added to the update, not to the sum with the start: a server may choose a start so large that the sum is
+    rounded by more than the clip. Flower's LocalDpMod does the same to the last bit: otherwise the next question would
+    differ in some digit and, since noise depends on the question, the next reply in all of its noise.
     """
     updates = [update.cpu().numpy() for update in bounded(start, local, clip)]
-    # Within the clip already, but the mod measures again, in float32: what it finds too long it shortens by a digit.
+    # They are within the clip already, but the mod measures them again in float32, and may shorten them a little.
     norm = float(np.sqrt(sum(np.linalg.norm(update.flat) ** 2 for update in updates)))
     shrink = min(1.0, clip / norm) if norm else 1.0
     draws, deviation = Draws(key), noise * update_sensitivity(clip)
@@ -167,9 +167,9 @@ def noisy_update(start: Weights, local: Weights, clip: float, noise: float, key:
 
 
 def sums_sensitivity(num_classes: int) -> float:
-    """How far one sample (z, y), replaced by (x, v), moves what is told of (Σz̃z̃ᵀ, Σz̃yᵀ), with z̃ = (1, z) and |z| ≤ 1.
+    """How far replacing one sample (z, y) by (x, v) moves what is sent of (Σz̃z̃ᵀ, Σz̃yᵀ), with z̃ = (1, z) and |z| ≤ 1.
 
-    Of Σz̃z̃ᵀ the upper triangle is told, and n is known. With r = z·x it moves by |z − x|² + |zzᵀ − xxᵀ|² at most, which
+    Of Σz̃z̃ᵀ the upper triangle is sent, and n is known. With r = z·x it moves by |z − x|² + |zzᵀ − xxᵀ|² at most, which
     is (2 − 2r) + (2 − 2r²); Σz̃yᵀ by |z̃|²|y|² + |x̃|²|v|² − 2(z̃·x̃)(y·v) ≤ 4q + 2(1 + r)(1 − q), since |y|² = q = 1 − 1/C
     and y·v ≥ q − 1. Together this is largest at r = −q/2, and is reached there. Norms are one but for rounding errors.
     """

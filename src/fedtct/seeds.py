@@ -1,4 +1,4 @@
-"""Random draws that depend on what they are for, not on when they are made.
+"""Random draws that depend on their purpose, not on when they are made.
 
 Every draw has its own generator, keyed by the run's seed and by words and numbers such as the round and the silo.
 A resumed run therefore needs no generator state, and silos may answer in any order.
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 CPU = torch.device("cpu")
-_ALONE = threading.RLock()  # torch has one generator for all threads: fits in several would draw from each other's
+_ALONE = threading.RLock()  # torch has one generator for all threads, which fits in several threads would share
 
 
 def derive(seed: int, *key: str | int) -> int:
@@ -27,32 +27,32 @@ def derive(seed: int, *key: str | int) -> int:
 
 @contextlib.contextmanager
 def seeded(seed: int, device: torch.device = CPU) -> Iterator[None]:
-    """Torch's own generators start from a seed for a while: dropout and its like draw from them."""
+    """For a while torch's own generators, from which dropout and the like draw, start from a seed."""
     on_gpu = device.type == "cuda"
     with _ALONE, torch.random.fork_rng(devices=[device] if on_gpu else []):
-        # torch.manual_seed would look for GPUs and keep a stack trace, in two milliseconds.
+        # Not torch.manual_seed: it looks for GPUs and keeps a stack trace, which takes two milliseconds.
         torch.default_generator.manual_seed(seed)
         if on_gpu:
             with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)  # of that GPU alone: others' generators are not put back
+                torch.cuda.manual_seed(seed)  # only this GPU's: others' would not be restored
         yield
 
 
 def generator(seed: int, *key: str | int) -> torch.Generator:
-    """A generator of its own for each key. It is the CPU's, which draws the same on every machine."""
+    """A generator of its own for each key, on the CPU, so that it draws the same on every machine."""
     return torch.Generator().manual_seed(derive(seed, *key))
 
 
 def digest(message: Mapping[str, Any], *more: str) -> str:
-    """A name for a message's content, that guards against accidents."""
+    """A short digest of a message's content; it guards against accidents."""
     return whole_digest(message, *more)[:16]
 
 
 def whole_digest(message: Mapping[str, Any], *more: str) -> str:
-    """A name for a message's content that nobody finds another content for."""
+    """A digest of a message's content for which nobody can find other content."""
     result = hashlib.sha256(repr(more).encode())
     for key, value in sorted(message.items()):
-        # What each part is stands before it: other parts of the same bytes are another message.
+        # With the name and kind of each part: the same bytes in other parts are another message.
         kind = (value.dtype, value.shape) if isinstance(value, Tensor) else repr(value)
         result.update(repr((key, kind)).encode())
         if isinstance(value, Tensor):

@@ -1,4 +1,4 @@
-"""What is learnt, classes or numbers: the losses and targets of both stages, and what scores and predictions mean."""
+"""What is learnt, classes or numbers: the losses and targets of both stages, scores and predictions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from fedtct.errors import FedtctError, listing
 
 Names = NDArray[Any]  # of texts: classes by their names
-Answers = Tensor | Names  # as they are given: labels (int64), numbers (float64) or names
+Answers = Tensor | Names  # what is known of samples: labels (int64), numbers (float64) or names of classes
 
 
 class Score(NamedTuple):
@@ -25,8 +25,8 @@ class Score(NamedTuple):
     samples: int = 0
     correct: int = 0
     loss: float = 0.0  # summed over samples
-    shift: float = 0.0  # of numbers: their sum and their sum of squares, less the mean that the silos agreed on
-    spread: float = 0.0
+    shift: float = 0.0  # of a regression: the sum of the numbers, less the mean that the silos agreed on
+    spread: float = 0.0  # and their sum of squares
 
     @classmethod
     def total(cls, scores: Iterable[Score]) -> Score:
@@ -35,12 +35,12 @@ class Score(NamedTuple):
 
     @property
     def accuracy(self) -> float:
-        """Share of samples classified rightly."""
+        """The share of samples that are classified rightly."""
         return self.correct / self.samples if self.samples else math.nan
 
     @property
     def mean_loss(self) -> float:
-        """Loss a sample."""
+        """The mean loss of a sample."""
         return self.loss / self.samples if self.samples else math.nan
 
     @property
@@ -61,7 +61,7 @@ def loss(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 def finite(scores: Tensor) -> Tensor:
-    """These scores; refused if the highest of some sample is not finite, because an answer would be made up."""
+    """The scores; refused if some sample's highest one is not finite, so that any prediction would be made up."""
     if bad := int((~scores.amax(1).isfinite()).sum()):
         raise FedtctError(
             f"the model has no finite scores for {bad} of {len(scores)} samples: their values are far beyond the "
@@ -84,7 +84,7 @@ class Classification:
     read_as: ClassVar[str] = "auto"  # answers: whole numbers are labels, or the names of classes
 
     def encode(self, y: Answers, outputs: int, whose: str) -> Tensor:
-        """Labels from 0; refused if there is a class that the silos do not have."""
+        """Answers as labels from 0; refused if there is a class that the silos do not have."""
         if isinstance(y, Tensor) and y.is_floating_point():
             raise FedtctError(f"{whose}: y holds real numbers, but the silos' samples belong to classes")
         if self.names:
@@ -118,7 +118,7 @@ class Classification:
         return self.labels()[labels.numpy(force=True)] if self.names else labels
 
     def labels(self) -> Names:
-        """The names as they were given: those that are all whole numbers as numbers, truth values as such."""
+        """The names as they were given: as numbers or truth values if all of them are."""
         if set(self.names) == {"False", "True"}:
             return np.array([name == "True" for name in self.names])
         return np.array([int(name) for name in self.names] if all_whole(self.names) else self.names)
@@ -138,10 +138,10 @@ class Classification:
         return Score(len(y), int((predicted(scores) == y).sum()), float(error))
 
     def losses(self, scores: Tensor, y: Tensor, temperatures: Tensor) -> tuple[Tensor, int]:
-        """The log-losses of probabilities at several temperatures, summed over samples, and over how many.
+        """The log-losses at several temperatures, summed over samples, and the number of these samples.
 
-        Samples whose highest score, or whose class's, is not finite are left out: no temperature is good for them, and
-        their loss would hide all others'.
+        Samples are left out if their highest score, or that of their class, is not finite: no temperature would help,
+        and their loss would hide all others.
         """
         told = torch.stack([scores.amax(1), scores.gather(1, y.unsqueeze(1))[:, 0]]).isfinite().all(0)
         scores, y = scores[told].double(), y[told]
@@ -155,7 +155,7 @@ class Classification:
 
 @dataclass(frozen=True)
 class Regression:
-    """Every sample has a number. Networks learn it less its mean, in units of its standard deviation."""
+    """Every sample has a number; networks learn it standardised."""
 
     mean: float
     std: float
@@ -169,7 +169,7 @@ class Regression:
         return ((y.double() - self.mean) / self.std).float()
 
     def decode(self, scores: Tensor) -> Tensor:
-        """Numbers in their own units."""
+        """Predicted numbers in the target's own units."""
         return finite(scores)[:, 0].double() * self.std + self.mean
 
     def score(self, outputs: Tensor, y: Tensor) -> Score:
@@ -183,7 +183,7 @@ class Regression:
         return y.unsqueeze(1)
 
     def squared_score(self, scores: Tensor, y: Tensor) -> Score:
-        """The same in both stages."""
+        """The squared error, as in stage 1."""
         return self.score(scores, y)
 
     def record(self) -> dict[str, Any]:
@@ -193,22 +193,22 @@ class Regression:
 
 Task = Classification | Regression
 NUMBERED = Classification()  # from 0, without names
-DIGITS = 18  # of names that are numbers: Python reads none of thousands, and silos choose their names
+DIGITS = 18  # the longest names that are read as numbers: silos choose them, and Python refuses thousands of digits
 
 
 def task_from(record: dict[str, Any]) -> Task:
-    """The task that a record tells of."""
+    """The task from its ``record``."""
     if record["kind"] == Regression.kind:
         return Regression(record["mean"], record["std"])
     return Classification(tuple(record["names"]))
 
 
 def sorted_names(names: set[str]) -> tuple[str, ...]:
-    """Class names in an order that does not depend on who told them: whole numbers by value, texts by letters."""
+    """Class names in an order that all silos share: whole numbers by value, others by letters."""
     return tuple(sorted(names, key=int) if all_whole(names) else sorted(names))
 
 
 def all_whole(names: Any) -> bool:
-    """Whether every name is a whole number as Python writes it, and not of hundreds of digits."""
+    """Whether every name is a whole number as Python writes it, of at most DIGITS digits."""
     short = all(len(name) <= DIGITS for name in names)
     return short and all(name.removeprefix("-").isdecimal() and str(int(name)) == name for name in names)
