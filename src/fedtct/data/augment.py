@@ -1,6 +1,6 @@
-"""Random changes to training images: drawn for a whole epoch at once, applied a batch at a time.
+"""Random changes to training images, drawn for a whole epoch at once and applied a batch at a time.
 
-Drawn apart from being applied, the changes are the same on every device, and a captured GPU graph can read them.
+Because they are drawn beforehand, the changes are the same on every device, and a captured GPU graph can read them.
 """
 
 from collections.abc import Callable
@@ -58,6 +58,6 @@ AUGMENTATIONS: dict[str, Augmentation | None] = {
 
 
 def check_augmentation(name: str, shape: tuple[int, ...]) -> None:
-    """Refuse to augment samples that are no images."""
+    """Refuse to augment samples that are not images."""
     if AUGMENTATIONS[name] is not None and len(shape) != 3:
         raise FedtctError(f"augment='{name}' needs images (channels, height, width), the samples have shape {shape}")

@@ -1,4 +1,4 @@
-"""Samples that are there twice: rated beside the one that was trained on, a copy says nothing about new ones."""
+"""Copies of training samples among those that rate a model: they say nothing about new samples."""
 
 import warnings
 from collections.abc import Iterable
@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from fedtct.data.samples import Inputs
 from fedtct.data.tables import is_table
 
-WORTH_A_WORD = 0.05  # of what is rated
+WORTH_A_WORD = 0.05  # the share of copies from which on there is a warning
 
 
 def warn_of_copies(rated: Inputs, trained: Iterable[Inputs], what: str, cure: str) -> None:
-    """Say so if many samples that are rated are equal to samples that are trained on."""
+    """Warn if many samples that rate a model are equal to training samples."""
     if not len(rated) or not _told_apart(rated):
         return
     known = np.concatenate([_fingerprints(x) for x in trained])
@@ -27,7 +27,7 @@ def warn_of_copies(rated: Inputs, trained: Iterable[Inputs], what: str, cure: st
 
 
 def _told_apart(x: Inputs) -> bool:
-    """Whether equal samples are hardly so by chance, as they may be where all features are counts or categories."""
+    """Whether samples are hardly equal by chance, as they may be if all features are counts or categories."""
     if is_table(x):
         numbers = x.select_dtypes("number").to_numpy(np.float64, na_value=0.0)
         return bool((numbers != np.round(numbers)).any())

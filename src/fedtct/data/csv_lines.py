@@ -1,4 +1,4 @@
-"""Lines of a CSV file that are not as they were written: pandas reads them without a word."""
+"""Damaged lines of CSV files, which pandas would read without a warning."""
 
 import csv
 import warnings
@@ -9,7 +9,7 @@ from fedtct.errors import FedtctError, listing
 
 
 def refuse_nul(path: Path) -> None:
-    """Refuse a NUL byte, which no text has: it would be a part of a category."""
+    """Refuse a NUL byte, which no text contains: it would become a part of a category."""
     data = path.read_bytes()
     if (place := data.find(0)) >= 0:
         line = len(data[: place + 1].splitlines())
@@ -20,9 +20,9 @@ def refuse_nul(path: Path) -> None:
 
 
 def warn_of_short_rows(path: Path, how: dict[str, Any], fields: int) -> None:
-    """Say that rows have fewer fields than columns have names, as those of a file that was cut off.
+    """Warn of rows that have fewer fields than there are columns, as in a file that was cut off.
 
-    They are not refused: Excel leaves out separators at the end of rows that are empty there.
+    They are not refused, because Excel leaves out separators at the end of rows that are empty there.
     """
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.reader(file, delimiter=how["sep"])

@@ -64,12 +64,12 @@ def resolve_data_dir(data_dir: str | Path | None = None) -> Path:
 
 
 def unknown_dataset(name: str, *others: str) -> FedtctError:
-    """The error for a name that is not in `DATASETS`, nor one of the ``others`` that may be given."""
+    """The error for a name that is neither in `DATASETS` nor among the ``others`` that are allowed."""
     return FedtctError(f"unknown dataset {name!r}: choose one of {', '.join((*DATASETS, *others))}")
 
 
 def _load_digits(root: Path) -> Dataset:
-    # scikit-learn takes a second to import and carries this one dataset: only those who ask for it wait.
+    # scikit-learn takes a second to import, and only this dataset needs it.
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
@@ -97,7 +97,7 @@ def _load_files(root: Path, name: str, class_names: tuple[str, ...]) -> Dataset:
 
 
 def _load_own(name: str, root: Path) -> Dataset:
-    """What a function of the user's own returns, checked as silos' own arrays are."""
+    """The Dataset that the user's own function returns, with the checks that silos' own arrays have."""
     make = import_function(name, Path.cwd())
     try:
         found = make(root)

@@ -11,9 +11,9 @@ from fedtct.seeds import generator
 
 
 def hold_out(samples: int, share: float, whose: str, groups: Any = None) -> tuple[Tensor, Tensor]:
-    """Which rows are trained on, and which are held out: the same whenever a silo is made.
+    """Which rows are trained on, and which are held out: the same ones whenever a silo is made.
 
-    ``groups`` says of each row whose it is: all rows of one are on one side.
+    ``groups`` says for each row whose it is: all rows of one are either trained on or held out.
     """
     share = plain(share)
     if not isinstance(share, int | float) or not 0 <= share < 1:
@@ -48,9 +48,9 @@ def _numbered(groups: Any, samples: int, whose: str) -> Tensor:
 
 
 def _whole_groups(numbers: Tensor, count: int, whose: str) -> Tensor:
-    """Which rows are held out: about ``count``, of groups in random order that bring their number nearer to it.
+    """Which rows are held out: groups in random order, each taken if it brings the number of rows nearer to ``count``.
 
-    Where every group is too large for that it is a smallest one: somebody wants scores on samples of strangers.
+    If every group is too large for that, a smallest one is held out, so that there are scores on new groups.
     """
     sizes = torch.bincount(numbers).tolist()
     if not count:

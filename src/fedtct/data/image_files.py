@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff")
-WHOLE = (".csv", ".parquet", ".npz")  # what holds all samples in one file
-LARGEST_SIDE = 10_000  # that images are scaled to: an image then takes 100 MB and more
-MODES = {1: "L", 3: "RGB"}  # Pillow's names of what has so many channels
+WHOLE = (".csv", ".parquet", ".npz")  # endings of files that hold all samples of a silo
+LARGEST_SIDE = 10_000  # of the size that images are scaled to: an image then takes 100 MB or more
+MODES = {1: "L", 3: "RGB"}  # Pillow's names of images with so many channels
 
 
 def check_image_size(size: Sequence[Any]) -> None:
-    """Refuse what is no height and width, with the number of channels before them or without."""
+    """Refuse anything but a height and width, with or without a number of channels before them."""
     whole = all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in size)
     if size and not (whole and (len(size) == 2 or (len(size) == 3 and size[0] in MODES))):
         raise FedtctError(
@@ -31,7 +31,7 @@ def check_image_size(size: Sequence[Any]) -> None:
 
 
 def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]]:
-    """Images of a folder and of its folders as pixels (N, C, H, W), and their files, in order of their names.
+    """The images below a folder as pixels (N, C, H, W), and their files, in order of their names.
 
     All are scaled to a ``size``, (H, W) or (C, H, W), if one is given.
     """
@@ -44,7 +44,7 @@ def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]
         try:
             pixels.append(_read_image(file, size))
         except Exception as error:  # PIL has many, some of them Python's own, for a damaged file
-            unread[file] = error.with_traceback(None)  # which would keep the images of all frames
+            unread[file] = error.with_traceback(None)  # a traceback would keep all images in memory
             continue
         if pixels[-1].shape != pixels[0].shape:
             todo = to_be_alike(pixels[-1].shape, pixels[0].shape)
@@ -55,7 +55,7 @@ def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]
 
 
 def _of_unread(folder: Path, errors: Mapping[Path, Exception]) -> FedtctError:
-    """What names all images of a folder that cannot be read, and says what is wrong with the first."""
+    """The error about images that cannot be read: it names all, and says what is wrong with the first."""
     (file, first), *others = errors.items()
     ours = isinstance(first, FedtctError)  # it says what to do about the file
     if not others:
@@ -66,7 +66,7 @@ def _of_unread(folder: Path, errors: Mapping[Path, Exception]) -> FedtctError:
 
 
 def _warn_of_others(folder: Path) -> None:
-    """Say that files are left out: somebody may mean them as samples."""
+    """Warn of files that are left out, as they may be meant as samples."""
     others = [f for f in _visible(folder) if not _is_image(f)]
     if others:
         count = "1 file is no image and is" if len(others) == 1 else f"{len(others)} files are no images and are"
@@ -83,12 +83,12 @@ def to_be_alike(*shapes: Sequence[int]) -> str:
 
 
 def holds_images(path: Path) -> bool:
-    """Whether these are images: a folder of them, or a single one."""
+    """Whether a path is a folder of images, or a single one."""
     return path.is_dir() or _is_image(path)
 
 
 def image_files(folder: Path) -> list[Path]:
-    """The images of a folder and of its folders, in order of their names; or a single one."""
+    """The images below a folder, in order of their names; or a single one."""
     if not folder.is_dir():
         return [folder]
     if not (files := [file for file in _visible(folder) if _is_image(file)]):
@@ -101,7 +101,7 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def _visible(folder: Path) -> list[Path]:
-    """The files of a folder and of its folders, in order of names; not hidden ones, as copies and thumbnails are."""
+    """The files below a folder, in order of names, without hidden ones, which copies and thumbnails are."""
     found = files_of(folder) if folder.is_dir() else []
     return [path for path in found if not any(map(is_hidden, path.relative_to(folder).parts))]
 
@@ -111,17 +111,17 @@ def _is_image(path: Path) -> bool:
 
 
 def _read_image(file: Path, size: Sequence[int]) -> Any:
-    """The pixels of one image, (C, H, W): grey or in colour, as it is or as the size says."""
+    """The pixels of one image, (C, H, W): grey or in colour as it is, unless the size says it."""
     from PIL import Image
 
     with Image.open(file) as image:
-        if image.mode[0] in "IF":  # PIL would cut at 255 what is beyond it
+        if image.mode[0] in "IF":  # of which PIL would cut off all above 255
             raise FedtctError(
                 f"{file} has pixels of more than 8 bits ({image.mode}): save images with 8 bits, scaled as they should "
                 "be seen, or give arrays of real numbers (.npz)"
             )
         count = getattr(image, "n_frames", 1)
-        if count > 1 and image.format != "MPO":  # as phones have: behind the photograph there are previews of it
+        if count > 1 and image.format != "MPO":  # a phone's photograph has previews of itself behind it
             raise FedtctError(f"{file} holds {count} images: save each as a file of its own")
         picture = _as_seen(image)
         if len(size) == 3:
@@ -131,7 +131,7 @@ def _read_image(file: Path, size: Sequence[int]) -> Any:
 
 
 def _is_grey(image: Image) -> bool:
-    """Whether it was saved as one: without colours, or with a palette that has none."""
+    """Whether an image was saved as a grey one: without colours, or with a palette that has none."""
     if image.mode != "P":
         return image.mode in ("1", "L", "LA")
     colours = np.reshape(image.getpalette() or [], (-1, 3))
@@ -144,9 +144,9 @@ def _as_seen(image: Image) -> Image:
     from PIL.Image import alpha_composite, new
 
     kind = "L" if _is_grey(image) else "RGB"
-    image = ImageOps.exif_transpose(image)  # a camera that was turned writes so beside the pixels
+    image = ImageOps.exif_transpose(image)  # a camera writes beside the pixels how it was turned
     if image.mode[-1] == "A" or "transparency" in image.info:
         image = image.convert("RGBA")
-        if np.ptp(np.asarray(image)[..., 3]):  # else it says nothing: some programs write zeros everywhere
+        if np.ptp(np.asarray(image)[..., 3]):  # else it means nothing: some programs write zeros everywhere
             image = alpha_composite(new("RGBA", image.size, "white"), image)
     return image.convert(kind)

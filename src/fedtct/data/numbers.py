@@ -1,18 +1,18 @@
-"""How a silo's numbers are distributed, those of all silos together, and whether one silo's are in other units."""
+"""Mean and spread of silos' numbers, also all together, and whether one silo's numbers are in other units."""
 
 import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-ENOUGH = 20  # numbers, to say how they are distributed
-FAR_MEANS, FAR_SPREADS = 4, 30  # in standard deviations; times
-TEN = 7  # times as large, or more: ten times but for how silos differ
-OFF_ZERO = 1.5  # standard deviations: numbers that far from it have a size
+ENOUGH = 20  # so many numbers tell how they are distributed
+FAR_MEANS, FAR_SPREADS = 4, 30  # means so many standard deviations apart, spreads so many times as large
+TEN = 7  # from so many times as large on, numbers may be ten times as large, apart from how silos differ
+OFF_ZERO = 1.5  # with a mean so many standard deviations from zero, numbers have a typical size
 
 
 class Numbers(NamedTuple):
-    """What is told of them."""
+    """What a silo tells about some numbers."""
 
     n: int
     mean: float
@@ -37,9 +37,9 @@ class Numbers(NamedTuple):
 
 
 def warn_of_units(what: str, silos: Mapping[str, Numbers]) -> None:
-    """Say that a silo's numbers are far from every other's, as degrees of Fahrenheit are from those of Celsius.
+    """Warn of a silo whose numbers are far from all others', as degrees Fahrenheit are from Celsius.
 
-    Silos with a few numbers, or always the same, say nothing about it; but half of the others must.
+    Silos with few numbers, or always the same one, are no evidence; at least half of the others must be.
     """
     for silo, own in silos.items():
         others = [numbers for other, numbers in silos.items() if other != silo]
@@ -51,7 +51,7 @@ def warn_of_units(what: str, silos: Mapping[str, Numbers]) -> None:
                 f"{rest.mean:.4g} ({rest.std:.2g}) in the others: is it in the same units?",
                 stacklevel=2,
             )
-            return  # of two silos each is far from the other
+            return  # once is enough: of two silos each is far from the other
 
 
 def _tell_units(one: Numbers, other: Numbers) -> bool:
@@ -60,7 +60,7 @@ def _tell_units(one: Numbers, other: Numbers) -> bool:
 
 
 def _far_apart(one: Numbers, other: Numbers) -> bool:
-    """Whether the two hardly overlap, or one varies far more, or is ten times the other as millimetres are."""
+    """Whether two hardly overlap, or one varies far more, or is ten times the other, as millimetres are."""
     narrow, wide = sorted((one, other), key=lambda numbers: numbers.std)
     off_zero = all(abs(numbers.mean) > OFF_ZERO * numbers.std for numbers in (one, other))
     ten_times = off_zero and wide.std > TEN * narrow.std and wide.mean / narrow.mean > TEN

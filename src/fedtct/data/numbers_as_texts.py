@@ -1,4 +1,4 @@
-"""Numbers that are written as texts: which texts are some, and those that somebody meant as numbers are refused."""
+"""Numbers that are written as texts: which texts are numbers, and which were meant as numbers and are refused."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from fedtct.errors import FedtctError, listing
 
-MANY_NUMBERS = 20  # different ones among texts: these are no codes
-FEW_ODD = 0.25  # of a column's values: texts among so many numbers are marks of missing values, or slips
+MANY_NUMBERS = 20  # with so many different numbers among texts, these are not codes
+FEW_ODD = 0.25  # of a column's values: so few texts among numbers mark missing values, or are slips
 COMMA_NUMBER = re.compile(r"[+-]?\d+(,\d+)?([eE][+-]?\d+)?")
 GROUPED = re.compile(r"[+-]?\d{1,3}([ '’\u00a0\u202f]\d{3})+([.,]\d+)?")  # with something between thousands
 ANY_NUMBER = re.compile(r"[+-]?((\d+|\d{1,3}(\.\d{3})+)(,\d+)?|(\d+|\d{1,3}(,\d{3})+)(\.\d+)?)([eE][+-]?\d+)?")
@@ -21,12 +21,12 @@ CODE_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?")
 
 
 def written(value: Any) -> str:
-    """A number of a table as the text that it would be: 1, not 1.0."""
+    """A table's number as a text: 1, not 1.0."""
     return str(value) if isinstance(value, bool | np.bool_) else f"{float(value):.15g}"
 
 
 def as_number(text: str) -> float | None:
-    """The number that a text is, or none; a truth value is 1 or 0."""
+    """The number that a text stands for, or none; of a truth value 1 or 0."""
     if text in ("True", "False"):
         return float(text == "True")
     try:
@@ -36,19 +36,19 @@ def as_number(text: str) -> float | None:
 
 
 def as_code_number(text: str) -> Decimal | None:
-    """The number, to its last digit, that a code is; 1E2 is none: that it may be read as 100 is a coincidence."""
+    """The exact number that a code stands for; none for 1E2, which is 100 only by coincidence."""
     text = {"True": "1", "False": "0"}.get(text, text)
     return Decimal(text) if CODE_NUMBER.fullmatch(text) else None
 
 
 def are_comma_numbers(values: Sequence[Any], number: re.Pattern[str] = COMMA_NUMBER) -> bool:
-    """Whether these are texts that all are numbers, some with a comma: as a decimal comma alone, unless told."""
+    """Whether all these are texts of the form ``number``, by default with decimal commas, and some have a comma."""
     texts = all(isinstance(value, str) and number.fullmatch(value) for value in values)
     return texts and any("," in value for value in values)
 
 
 def refuse_numbers(values: Sequence[Any], whose: str) -> None:
-    """Refuse texts that are numbers which were not read as such: each would be a category or a class."""
+    """Refuse texts that are numbers but were not read as such: each would become a category or a class."""
     if are_comma_numbers(values, ANY_NUMBER):
         raise FedtctError(
             f"{whose} holds numbers with commas as texts: write 1234.5; CSV files with semicolons between columns may "
@@ -57,7 +57,7 @@ def refuse_numbers(values: Sequence[Any], whose: str) -> None:
 
 
 def refuse_slips(values: Sequence[Any], whose: str) -> None:
-    """Refuse texts that somebody meant as numbers: each would be a category, and leave the silo as it stands."""
+    """Refuse texts that were meant as numbers: each would become a category, and leave the silo as it is."""
     if not all(isinstance(value, str) for value in values):
         return
     refuse_numbers(values, whose)
@@ -76,7 +76,7 @@ def refuse_slips(values: Sequence[Any], whose: str) -> None:
 
 
 def _refuse_units(values: Sequence[str], whose: str) -> None:
-    """Refuse numbers that all have the same unit written beside them, as 39 % and € 7,50 have."""
+    """Refuse numbers that all have the same unit beside them, as in 39 % and € 7,50."""
     found = [WITH_UNIT.fullmatch(value) for value in values]
     units = {match.groups(default="") for match in found if match}
     if all(found) and len(units) == 1 and any(*units) and len(set(values)) > MANY_NUMBERS:
@@ -88,7 +88,7 @@ def _refuse_units(values: Sequence[str], whose: str) -> None:
 
 
 def odd_ones(texts: Sequence[str]) -> list[str]:
-    """The few texts of a column that would else be one of numbers; none if there are many, or few different numbers."""
+    """The few texts in a column of numbers; none if there are many texts, or few different numbers."""
     odd = [text for text in texts if as_number(text) is None]
     numbers = len(set(texts) - set(odd))
     return sorted(set(odd)) if numbers > MANY_NUMBERS and len(odd) <= FEW_ODD * len(texts) else []

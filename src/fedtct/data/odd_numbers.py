@@ -1,16 +1,16 @@
-"""Numbers that were hardly measured: those of records, and those that stand for a missing value."""
+"""Numbers that are no measurements: numbers of records, and numbers that stand for a missing value."""
 
 import warnings
 
 import numpy as np
 from numpy.typing import NDArray
 
-ENOUGH = 30  # rows, to tell the numbers of records: among so many whole numbers below 60 some are the same
+ENOUGH = 30  # rows, to recognise numbers of records: of so many random whole numbers below 60 some are equal
 MARKS = [-9.0, *(sign * (10.0**digits - 1) for digits in range(2, 7) for sign in (1, -1))]  # -9, 99, -99 and so on
 
 
 def warn_of_odd_numbers(name: str, values: NDArray[np.float64], to_ignore: str) -> None:
-    """Say so of a column of numbers, some of which may be missing; in the same words in every silo."""
+    """Warn if a column seems to have such numbers, in the same words in every silo."""
     if are_of_records(values):
         warnings.warn(
             f"column '{name}' holds another whole number in every row, in order or with few left out, as numbers of "
@@ -26,7 +26,7 @@ def warn_of_odd_numbers(name: str, values: NDArray[np.float64], to_ignore: str) 
 
 
 def are_of_records(values: NDArray[np.float64]) -> bool:
-    """Whether each row has a whole number of its own, and they go up or down from row to row or leave few out."""
+    """Whether every row has a different whole number, and these rise or fall from row to row, or leave few out."""
     if len(values) < ENOUGH or (values != np.round(values)).any() or len(np.unique(values)) < len(values):
         return False
     steps = np.diff(values)
@@ -34,9 +34,9 @@ def are_of_records(values: NDArray[np.float64]) -> bool:
 
 
 def marks_of_missing(values: NDArray[np.float64]) -> list[float]:
-    """Numbers of nothing but nines, each more than once, that are far from all others, or alone below zero.
+    """Numbers of nothing but nines that occur more than once, and are far from all others or the only ones below zero.
 
-    Far is further than the others are from each other.
+    Far means further than the others are from each other.
     """
     there = values[~np.isnan(values)]
     others = there[~np.isin(there, MARKS)]

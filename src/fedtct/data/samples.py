@@ -1,4 +1,4 @@
-"""Samples and what is to be learnt of them, from whatever form they come in; refused if nothing can be learnt."""
+"""Samples and their answers, from the forms that users have; refused if nothing can be learnt from them."""
 
 import warnings
 from collections.abc import Sequence
@@ -14,17 +14,17 @@ from fedtct.data.tables import LARGEST, NUMBER_TYPES, as_code, as_table, is_tabl
 from fedtct.data.texts import all_composed
 from fedtct.errors import FedtctError
 
-MANY_WHOLE = 20  # different whole numbers that a table's target may have and surely be classes
-FEW_WHOLE = 10  # different real numbers, all of them whole: pandas writes classes so where some were missing
-CHANNELS = (1, 3, 4)  # that images have: grey, colours, and how opaque they are
+MANY_WHOLE = 20  # a target with at most so many different whole numbers surely has classes
+FEW_WHOLE = 10  # so few different reals, all of them whole, may be classes: pandas writes them so beside gaps
+CHANNELS = (1, 3, 4)  # numbers of channels of images: grey, in colour, and with transparency
 TASKS = ("auto", "classification", "regression")
-UNEVEN = 100  # times: the largest feature to the typical one, or to one
+UNEVEN = 100  # the largest feature is so many times the typical one, or times one
 Inputs = Any  # a tensor, or a table (pandas.DataFrame)
 
 
 def as_samples(x: Any, y: Any, whose: str, task: str = "auto") -> tuple[Inputs, Any]:
     """Samples as a tensor or a table; labels (int64), numbers (float64) or names, one for each."""
-    # Of a table with a plain array: so come files and estimators, which know their task and have said what they took.
+    # Files and estimators give a table with a plain array: they know the task, and have warned about it already.
     task_is_known = task != "auto" or (is_table(x) and isinstance(y, np.ndarray | Tensor))
     x, y = as_inputs(x, whose), as_answers(y, whose, task)
     if len(y) == 0:
@@ -83,11 +83,11 @@ def as_answers(y: Any, whose: str, task: str = "auto") -> Any:
 
 
 def _warn_of_channels(x: Inputs) -> None:
-    """Say that images are taken as channels, height and width, where they seem to have their channels last."""
+    """Warn that images are taken as channels, height and width, if they seem to have their channels last."""
     if not isinstance(x, Tensor) or x.dtype == torch.int64 or x.ndim != 4:
         return
     first, middle, last = x.shape[1:]
-    # What is square at its end is many channels of few pixels, as convolutions give them.
+    # If the last two are equal, it is many channels of few pixels, as from convolutions.
     if last in CHANNELS and last != middle and first not in CHANNELS:
         warnings.warn(
             f"samples of shape {(first, middle, last)} are taken as channels, height and width: if they are images "
@@ -98,7 +98,7 @@ def _warn_of_channels(x: Inputs) -> None:
 
 
 def _warn_of_whole_numbers(y: Any) -> None:
-    """Say that a few whole numbers, written as real ones, make a regression; classes occur more than once."""
+    """Warn that a few whole numbers that are written as reals, and occur more than once, are taken as quantities."""
     if not isinstance(y, Tensor) or not y.is_floating_point():
         return
     different = y.unique()
@@ -112,7 +112,7 @@ def _warn_of_whole_numbers(y: Any) -> None:
 
 
 def numbers_or_names(values: Sequence[Any], task: str, whose: str) -> Any:
-    """Plain values as what is to be learnt: numbers of a regression, or else names of classes."""
+    """Plain values as answers: numbers of a regression, or names of classes."""
     if missing := sum(value is None for value in values):
         raise FedtctError(f"{whose}: {missing} of {len(values)} labels are missing: mend or drop these samples")
     if task == "regression":
@@ -126,7 +126,7 @@ def numbers_or_names(values: Sequence[Any], task: str, whose: str) -> Any:
 
 
 def warn_of_scales(x: Inputs) -> None:
-    """Say that a matrix whose columns differ much in scale is taken as it is: networks hardly learn from it."""
+    """Warn that a matrix is not scaled, if its columns differ so much in scale that networks hardly learn."""
     if isinstance(x, Tensor) and x.is_floating_point() and x.ndim == 2:
         sizes = x.double().square().mean(0).sqrt()
         sizes = sizes[sizes > 0]
@@ -169,7 +169,7 @@ def join(parts: Sequence[Any]) -> Any:
 
 
 def _refuse_masked_and_sparse(values: Any, whose: str) -> None:
-    """What lies under a mask is no value, though an array can be made of it; of scipy's sparse matrices none can."""
+    """Refuse masked values, which would be taken as they are, and sparse matrices, of which no array can be made."""
     if hasattr(values, "toarray"):
         raise FedtctError(f"{whose}: a sparse matrix is given: use its toarray()")
     if np.ma.is_masked(values):
@@ -178,17 +178,17 @@ def _refuse_masked_and_sparse(values: Any, whose: str) -> None:
 
 def _as_tensor(values: Any, whose: str) -> Tensor:
     if isinstance(values, np.ndarray) and values.dtype.kind in "biuf":
-        # Torch takes neither views that run backwards nor what lies in a read-only file.
+        # Torch takes neither views with negative steps nor read-only files.
         double = values.dtype.kind == "f" and values.dtype.itemsize > 8
         values = np.require(values, np.float64 if double else values.dtype.newbyteorder("="), ["C", "W"])
     try:
-        return torch.as_tensor(values).detach().to_dense()  # of samples nobody asks a gradient
+        return torch.as_tensor(values).detach().to_dense()  # samples need no gradients
     except (TypeError, ValueError, RuntimeError) as error:
         raise FedtctError(f"{whose}: samples and labels must be arrays of numbers", error) from error
 
 
 def _as_array(y: Any) -> "np.ndarray[Any, Any]":
-    """Answers as an array: categories of pandas, of which numbers are codes, as texts; exact decimals as numbers."""
+    """Answers as an array: pandas' categories as texts, because numbers among them are codes; decimals as floats."""
     if str(getattr(y, "dtype", "")) == "category":
         return np.array([as_code(value) for value in y], object)
     array = np.asarray(y)

@@ -55,7 +55,7 @@ class NothingToIgnore(UserWarning):
 
 
 class Reading(NamedTuple):
-    """How silos' files are read: the settings that a run, or a silo.toml, has for it."""
+    """How silos' files are read: the settings for it of a run or a silo.toml."""
 
     target: str = ""
     task: str = "auto"
@@ -66,17 +66,17 @@ class Reading(NamedTuple):
 
     @classmethod
     def of(cls, config: Any) -> Self:
-        """As a run or a silo says."""
+        """The settings of a run or a silo."""
         return cls(*(getattr(config, name) for name in cls._fields))
 
     def with_composed_names(self) -> Self:
-        """The same, with columns called as tables that were read have them."""
+        """The same with names of columns in the form that they have in tables that were read."""
         texts, ignore = all_composed(self.texts), all_composed(self.ignore)
         return self._replace(target=composed(self.target), texts=texts, ignore=ignore, group=composed(self.group))
 
 
 def read_silo(path: Path, how: Reading) -> tuple[Any, Any, Any]:
-    """Samples, what is to be learnt of them and, if a column ``group`` says so, whose each is; see ``read_samples``."""
+    """Samples, their answers and, if ``group`` names a column, whose each is; see ``read_samples``."""
     how = how.with_composed_names()
     group = how.group
     if not group:
@@ -95,21 +95,21 @@ def read_silo(path: Path, how: Reading) -> tuple[Any, Any, Any]:
 
 
 def _those_there(name: str, table: pd.DataFrame) -> str:
-    """The columns of a table, to whoever asked for another."""
+    """The end of an error about a column that is not there: the columns that are."""
     hint = probably(name, table.columns)
     return f"{': ' if hint else '.'}{hint} It has {listing(table.columns)}"
 
 
 def read_samples(path: Path, how: Reading, only: Sequence[str] = ()) -> tuple[Any, Any]:
-    """Samples and what is to be learnt of them: of a table, its column ``target``; ``texts`` as in ``read_table``.
+    """Samples and their answers, which are a table's column ``target``, the folders of images, or the array ``y``.
 
-    Where it is settled which columns are learnt from, ``only`` those are looked at.
+    If it is known which columns the model takes, ``only`` those are looked at.
     """
     if path.is_dir():
         x, files = read_images(path, how.image_size)
         if loose := [file for file in files if file.parent == path]:
             raise FedtctError(f"{loose[0]} has no class: put it into a folder called like its class, in {path}")
-        classes = [file.relative_to(path).parts[0].strip() for file in files]  # whatever folders lie deeper
+        classes = [file.relative_to(path).parts[0].strip() for file in files]  # the top folder is the class
         return x, numbers_or_names(classes, how.task, f"{path}: the class")
     if path.suffix.lower() in TABLES:
         how = how.with_composed_names()
@@ -120,7 +120,7 @@ def read_samples(path: Path, how: Reading, only: Sequence[str] = ()) -> tuple[An
 
 
 def _rows_of(table: pd.DataFrame, path: Path, how: Reading, only: Sequence[str] = ()) -> tuple[pd.DataFrame, Any]:
-    """A table's rows and what is to be learnt of them."""
+    """A table's rows and their answers."""
     if not (target := how.target):
         raise FedtctError(
             f"{path} is a table: say which column is to be learnt, as target (--target), of {listing(table.columns)}"
@@ -140,7 +140,7 @@ def _rows_of(table: pd.DataFrame, path: Path, how: Reading, only: Sequence[str] 
 
 
 def _inputs(table: pd.DataFrame, how: Reading, path: Path) -> pd.DataFrame:
-    """The columns that are learnt from; refused where columns are named that are not there, or numbers were meant."""
+    """The columns that are learnt from; refused if named columns are missing, or if texts were meant as numbers."""
     if how.target in how.ignore:
         raise FedtctError(f"'{how.target}' is what is learnt: leave it out of ignore")
     if both := [name for name in how.texts if name in how.ignore]:
@@ -163,7 +163,7 @@ def _inputs(table: pd.DataFrame, how: Reading, path: Path) -> pd.DataFrame:
 
 
 def unread(paths: Sequence[Path]) -> dict[str, str]:
-    """The settings that ``read_samples`` takes no notice of for any of these paths, with what they are for."""
+    """The settings that ``read_samples`` does not read for any of these paths, with what they are for."""
     tables, images = any(path.suffix.lower() in TABLES for path in paths), any(path.is_dir() for path in paths)
     found = {} if tables else dict.fromkeys(("target", "texts", "ignore"), "tables")
     return found if images else found | {"image_size": "folders of images"}
@@ -179,7 +179,7 @@ def read_inputs(path: Path, image_size: Sequence[int] = (), texts: Sequence[str]
 
 
 def load_npz(path: Path, *names: str) -> list[Any]:
-    """Arrays of a file; nothing in it can run."""
+    """Arrays of a file, of which no code is executed."""
     if path.is_file() and path.suffix.lower() != ".npz":
         raise FedtctError(f"{path} is no .npz, .csv or .parquet file, nor a folder of images: save it as one of these")
     try:
@@ -191,14 +191,14 @@ def load_npz(path: Path, *names: str) -> list[Any]:
     except FileNotFoundError as error:
         raise FedtctError(f"cannot read {path}: {error.strerror}") from error
     except (OSError, ValueError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        if "Object arrays" in str(error):  # numpy tells them apart by its words alone
+        if "Object arrays" in str(error):  # numpy has no error of its own for that
             kinds = "texts with astype(str), numbers with astype(float)"
             raise FedtctError(f"{path} must hold plain arrays, not Python objects: save {kinds}") from error
         raise FedtctError(f"{path} cannot be read as an .npz file of plain arrays", error) from error
 
 
 def _decoded(y: Any, path: Path) -> Any:
-    """Bytes as the texts that they are."""
+    """Bytes decoded as texts."""
     try:
         return np.char.decode(y, "utf-8")
     except UnicodeDecodeError as error:
@@ -230,7 +230,7 @@ def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:
             f"{whose} holds {different} different whole numbers: say whether they are classes or quantities, "
             "with task = classification or task = regression"
         )
-    if task == "auto" and whole and different > MANY_WHOLE:  # the same words for every silo: they are said once
+    if task == "auto" and whole and different > MANY_WHOLE:  # in the same words for every silo, so that it is said once
         warnings.warn(
             f"column '{column.name}' holds more than {MANY_WHOLE} different whole numbers, and they are taken as "
             "classes: if they are quantities, such as ages, set task = regression (--task in a command); if not, "

@@ -1,4 +1,4 @@
-"""What silos tell about their tables, how these become numbers in all of them, and what is odd about it."""
+"""What silos tell about their tables, the code that they agree on, and warnings of what is odd."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fedtct.errors import FedtctError, listing, quoted
 if TYPE_CHECKING:
     import pandas as pd
 
-MANY_TEXTS = 20  # different ones, in more than half of the rows: they may be names or numbers of people
-CHANCE = 0.001  # that a silo has no value of a column only because there are few
+MANY_TEXTS = 20  # more different texts than this, and than half of the rows, may be names of people
+CHANCE = 0.001  # the probability that a silo has no value of a column merely because values are rare
 TOLD_EACH = "whoever asks the silos, every other silo and whoever gets the model is told each of them"
 
 
 def describe_table(table: pd.DataFrame, whose: str) -> list[dict[str, Any]]:
-    """What a silo tells about its table, as plain values; with warnings of what it may not mean to tell."""
+    """What a silo tells about its table, as plain values, with warnings of what it may not want to tell."""
     told = []
     for name, column in table.items():
         values = column.to_numpy()
@@ -39,7 +39,7 @@ def describe_table(table: pd.DataFrame, whose: str) -> list[dict[str, Any]]:
 
 
 def _warn_of_slips(facts: Facts, values: NDArray[Any], whose: str) -> None:
-    """Say that a column of texts holds numbers but for a few: each would be a category, and leave the silo."""
+    """Warn of a column of texts in which all but a few are numbers: each becomes a category, and leaves the silo."""
     if facts.kind == TEXT and (odd := odd_ones([value for value in values if value is not None])):
         warnings.warn(
             f"{whose}: column '{facts.name}' holds numbers but for {listing(odd)}, and so all of it is taken as "
@@ -49,7 +49,7 @@ def _warn_of_slips(facts: Facts, values: NDArray[Any], whose: str) -> None:
 
 
 def _warn_of_many_texts(facts: Facts, whose: str) -> None:
-    """Say that a column's texts leave the silo where they are so many that they may be names of people."""
+    """Warn that a column's texts leave the silo, if they are so many that they may be names of people."""
     if len(facts.categories) > max(MANY_TEXTS, facts.present / 2):
         warnings.warn(
             f"{whose}: column '{facts.name}' has {len(facts.categories)} different texts in {facts.present} training "
@@ -86,7 +86,7 @@ def agree_on_table(told: Mapping[str, list[dict[str, Any]]]) -> TableCode:
 
 
 def _check_columns(silos: Mapping[str, Mapping[str, Facts]]) -> None:
-    """Refuse tables of other columns; all are named at once, as those who can mend them are far from each other."""
+    """Refuse tables with different columns; all are named at once, as different people may have to mend them."""
     owners = {name: tuple(s for s in silos if name in silos[s]) for columns in silos.values() for name in columns}
     shared: dict[tuple[str, ...], list[str]] = {}
     for name, having in owners.items():
@@ -117,7 +117,7 @@ def _check_kinds(silos: Mapping[str, Mapping[str, Facts]], names: Sequence[str])
 
 
 def _warn_of_empty(silos: Mapping[str, Mapping[str, Facts]], names: Sequence[str]) -> None:
-    """Say which columns are empty in some silos and hardly in others: what was in them may be under another name."""
+    """Warn of columns that are empty in some silos and hardly in others: their values may have another name there."""
     found: dict[tuple[str, ...], list[str]] = {}
     for name in names:
         told = {silo: columns[name] for silo, columns in silos.items()}
@@ -134,7 +134,7 @@ def _warn_of_empty(silos: Mapping[str, Mapping[str, Facts]], names: Sequence[str
 
 
 def _warn_of_still(names: Sequence[str]) -> None:
-    """Say which columns do not vary, though others do: a file may have lost what was in them."""
+    """Warn of columns that do not vary: a file may have lost their values."""
     if names:
         warnings.warn(
             f"nothing can be learnt from {quoted(names)}: the same, or empty, in all rows that silos train on. Mend "
@@ -144,7 +144,7 @@ def _warn_of_still(names: Sequence[str]) -> None:
 
 
 def _warn_of_spellings(columns: Sequence[Facts]) -> None:
-    """Say that categories which look the same are not: silos' files come from different hands."""
+    """Warn of categories that are spelt almost alike, as files from different hands may do."""
     for facts in columns:
         if told := spelt_alike(facts.categories):
             warnings.warn(

@@ -1,8 +1,8 @@
-"""How tables become numbers, the same way in every silo.
+"""How tables become numbers, in the same way in every silo.
 
 Each silo tells facts about its columns once: counts, means, squared deviations and which texts occur. They merge to
-those of the pooled table however its rows are dealt, and from them follows the code: numbers are standardised, a text
-is a column for each category, a missing value counts as the mean and has a column of its own that says so.
+the facts of the pooled table, however its rows are dealt. The code follows from these: numbers are standardised, texts
+become a column for each category, and missing values the mean, with a column of their own that says so.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 TO_IGNORE = "list it in ignore (--ignore in a command; in Python, drop it)"
 MAX_CATEGORIES = 500
-FAR = 1000  # standard deviations; in training, a single one of a million rows
-TOLD = 3  # of the texts that a model knows nothing of, as examples
+FAR = 1000  # standard deviations: among training rows, at most one of a million can be so far off
+TOLD = 3  # examples of the texts that a model knows nothing of
 NUMBER, TEXT, EMPTY = "numbers", "texts", "nothing"
 
 
@@ -83,7 +83,7 @@ class Facts:
 
     @property
     def varies(self) -> bool:
-        """Whether rows differ in this column: in its values, or in whether there is one."""
+        """Whether rows differ in this column: in its values, or in whether they have one."""
         sometimes_missing = self.present > 0 and self.missing > 0
         values_differ = len(self.categories) > 1 if self.kind == TEXT else not self.numbers.constant
         return sometimes_missing or values_differ
@@ -122,7 +122,7 @@ class Column:
         return (1 if self.categories is None else len(self.categories)) + self.missing
 
     def encode(self, values: NDArray[Any], whose: str) -> NDArray[np.float64]:
-        """A row of numbers for each value; a category that no silo has is none of them."""
+        """A row of numbers for each value; all zeros for a category that no silo has."""
         result = np.zeros((len(values), self.width))
         if self.categories is None:
             if values.dtype == object and (texts := [value for value in values if value is not None]):
@@ -145,7 +145,7 @@ class Column:
         return result
 
     def _warn_of_far(self, deviations: NDArray[np.float64], whose: str) -> None:
-        """Say that there are numbers unlike all that the model has seen."""
+        """Warn of numbers unlike any that the model has seen."""
         if far := int((np.abs(deviations) > FAR).sum()):
             warnings.warn(
                 f"{whose}: column '{self.name}' is more than {FAR:,} standard deviations from the silos' mean, "
@@ -154,7 +154,7 @@ class Column:
             )
 
     def _warn_of_missing(self, rows: int, of: int, whose: str) -> None:
-        """Say that values are missing where none was, so that the model has not learnt what that may mean."""
+        """Warn of missing values in a column that had none in training: the model has not learnt what they mean."""
         if rows:
             counted = "the mean" if self.categories is None else "none of its categories"
             warnings.warn(
@@ -164,7 +164,7 @@ class Column:
             )
 
     def _warn_of_others(self, values: NDArray[Any], whose: str) -> None:
-        """Say that there are texts that the model knows nothing of."""
+        """Warn of texts that the model does not know."""
         known = {None, *(self.categories or ())}
         if others := [value for value in values if value not in known]:
             told = listing(sorted(set(others)), TOLD)
@@ -175,14 +175,14 @@ class Column:
             )
 
     def _text(self, value: float | str) -> str:
-        """The category that is meant: the one that is written so or, by a number, the only one that reads so, as 01."""
+        """The category that a value means: the one written like it, or the only one with the same number (01 for 1)."""
         text = value if isinstance(value, str) else written(value)
         number = as_code_number(text)
         return text if number is None or text in (self.categories or ()) else self._numbers.get(number, text)
 
     @cached_property
     def _numbers(self) -> dict[Decimal, str]:
-        """Categories that a file without any other text would have as numbers or truth values."""
+        """The categories that are numbers or truth values, by their number, if it is the only one with that."""
         numbers = [(as_code_number(category), category) for category in self.categories or ()]
         count = Counter(number for number, _ in numbers)
         return {number: category for number, category in numbers if number is not None and count[number] == 1}
@@ -193,7 +193,7 @@ class TableCode:
     """How a table becomes numbers: the same in every silo, and for every sample that is predicted."""
 
     columns: tuple[Column, ...]
-    in_order: bool = True  # in which all silos had them
+    in_order: bool = True  # whether all silos had the columns in this order
 
     @property
     def names(self) -> list[str]:

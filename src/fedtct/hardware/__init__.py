@@ -1,1 +1,1 @@
-"""What the machine offers: devices, memory, GPU kernels that work, and float32 that is float32."""
+"""The machine: its devices, its memory, GPU kernels that work on it, and float32 that is not rounded further."""

@@ -1,4 +1,4 @@
-"""The C library's memory, which is the whole process's: what a batch frees is kept for the next one."""
+"""Keeps the memory that a batch frees for the next one, by a setting of the C library for the whole process."""
 
 import contextlib
 import ctypes

@@ -8,7 +8,7 @@ import torch
 
 from fedtct.errors import FedtctError, check_one_of, first_line
 
-BF16_FROM = (8, 0)  # of a GPU's capabilities: earlier ones work bf16 out step by step, slower than float32
+BF16_FROM = (8, 0)  # the compute capability from which on GPUs have bf16: before, it is slower than float32
 
 
 def pick_device(device: torch.device | str) -> torch.device:
@@ -32,7 +32,7 @@ def pick_device(device: torch.device | str) -> torch.device:
 
 @cache
 def _gpu_computes() -> bool:
-    """Whether this torch has kernels for the GPU: for one that is too old for it, it has none."""
+    """Whether this torch has kernels for the GPU, which may be too old for it."""
     try:
         torch.ones(1, device="cuda").add_(1)
     except RuntimeError as error:
@@ -42,7 +42,7 @@ def _gpu_computes() -> bool:
 
 
 def pick_precision(precision: str, device: torch.device) -> torch.dtype | None:
-    """The precision that forward passes are cast to; none for that of the weights."""
+    """The precision that forward passes are cast to; none: the precision of the weights."""
     check_one_of(("auto", "fp32", "bf16"), precision=precision)
     if precision == "auto" and (device.type != "cuda" or torch.cuda.get_device_capability(device) < BF16_FROM):
         return None

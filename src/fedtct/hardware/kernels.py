@@ -1,4 +1,4 @@
-"""Which GPU kernels are used where we are: compilers and GPUs differ, so they are tried out once."""
+"""Which GPU kernels are used: compilers and GPUs differ, so each kernel is tried out once."""
 
 import importlib.util
 import warnings
@@ -15,7 +15,7 @@ TOLERANCE = 1e-5
 
 @contextmanager
 def fastest_convolutions() -> Iterator[None]:
-    """cuDNN tries its kernels for every new shape and takes the fastest; then the program has its own setting back."""
+    """For a while cuDNN tries its kernels for every new shape and takes the fastest."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:
@@ -25,7 +25,7 @@ def fastest_convolutions() -> Iterator[None]:
 
 
 def works(what: str, device: torch.device, cases: Callable[[], Iterable[tuple[Tensor, Tensor]]]) -> bool:
-    """Whether a GPU kernel runs here and is right to ``TOLERANCE``, by pairs of what it found and what is exact."""
+    """Whether a GPU kernel runs here and is right to ``TOLERANCE``, on pairs of its result and the exact one."""
     if importlib.util.find_spec("triton") is None or torch.cuda.get_device_capability(device) < (9, 0):
         return False
     try:

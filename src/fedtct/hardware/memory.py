@@ -1,4 +1,4 @@
-"""How much memory is left, to decide what is worth keeping, and a matrix in a file where it does not fit."""
+"""How much memory is left, to decide what to keep, and matrices in files for what does not fit."""
 
 import os
 import shutil
@@ -16,12 +16,12 @@ CONTAINER_FILES = (  # of limit, use and statistics, and what these call the par
     ("memory.max", "memory.current", "memory.stat", "inactive_file"),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"),
 )
-UNTOLD = 2**32  # bytes that are taken to be left where Python is not told, as on Windows
-ROOMY = 0.7  # of the memory that is left: what is larger goes to a file
+UNTOLD = 2**32  # bytes that are assumed to be left where it cannot be found out, as on Windows
+ROOMY = 0.7  # the share of the memory left above which a matrix goes to a file
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that can still be taken on a device, about."""
+    """About how many bytes of memory can still be taken on a device."""
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)  # by torch, for what comes
         return torch.cuda.mem_get_info(device)[0] + cached
@@ -36,7 +36,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def _left_to_container(limit: str, use: str, statistics: str, cached: str) -> int | None:
-    """What this process's container may still take, if it has a limit; Linux tells the whole machine's otherwise."""
+    """What this process's container may still take, if it has a limit, which Linux's own numbers leave out."""
     try:
         most, taken = (int((CONTAINER / name).read_text(encoding="ascii")) for name in (limit, use))
         lines = (CONTAINER / statistics).read_text(encoding="ascii").splitlines()
@@ -47,7 +47,7 @@ def _left_to_container(limit: str, use: str, statistics: str, cached: str) -> in
 
 
 def roomy_empty(size: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """An empty matrix; in a file that ends with the process, and says so, where it does not fit in memory."""
+    """An empty matrix; if memory is short, in a file that goes with the process, with a warning."""
     needed = size[0] * size[1] * dtype.itemsize
     if device.type != "cpu" or needed <= ROOMY * free_bytes(device):
         return torch.empty(size, dtype=dtype, device=device)

@@ -1,4 +1,4 @@
-"""float32 that is float32, whatever a program has allowed for its own products; and bf16 where a processor has none."""
+"""Products in full float32, whatever the program allows elsewhere; and products in bf16 on any processor."""
 
 import contextlib
 import threading
@@ -11,15 +11,15 @@ import torch
 from torch import backends, nn
 
 _ONEDNN: Any = backends.mkldnn  # whose settings torch declares with types of its own
-_ALONE = threading.RLock()  # the settings are the process's: a thread would restore what another has set
+_ALONE = threading.RLock()  # the settings are the whole process's: threads would undo each other's
 
 
 @contextlib.contextmanager
 def full_precision() -> Iterator[None]:
-    """No TF32, no bf16 products and no autocast within the block, in the whole process; a lock lets one thread in.
+    """Within the block no TF32, no bf16 products and no autocast, in the whole process; a lock lets in one thread.
 
     TF32 costs tangent features two digits (relative error 1e-2 instead of 3e-7), bf16 all but one.
-    Torch has older settings and newer ones, of each kind of product, and minds if the two disagree: both are set.
+    Torch has older and newer settings for each kind of product, and raises errors if they disagree: both are set.
     """
     with _ALONE, torch.autocast("cpu", enabled=False), torch.autocast("cuda", enabled=False), _exact_products():
         yield
@@ -46,10 +46,10 @@ def _exact_products() -> Iterator[None]:
 
 @contextlib.contextmanager
 def bf16_products(device: torch.device) -> Iterator[None]:
-    """Products of bf16 that leave the process as it was.
+    """The context for products in bf16, which leaves the process as it was.
 
-    Where oneDNN has none for this processor, torch at the first one switches it off for good, for float32 too, and says
-    so at the length of a page. So it is off from the beginning, and on again afterwards.
+    If oneDNN has no bf16 for this processor, torch at the first product switches oneDNN off for good, for float32 too,
+    and prints a page about it. So oneDNN is off from the beginning of the block, and on again afterwards.
     """
     if device.type != "cpu" or _onednn_takes_bf16():
         yield
@@ -83,7 +83,7 @@ def _parts() -> list[Any]:
 
 
 def _older(read: Callable[[], Any], default: Any) -> Any:
-    """An older setting; torch does not tell it where the newer ones alone were used, so that it is the default."""
+    """The value of an older setting; where only newer ones were used torch does not tell it, so the default."""
     try:
         return read()
     except RuntimeError:
