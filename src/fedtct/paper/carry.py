@@ -1,4 +1,4 @@
-"""Take the runner's state from one machine to another where only small files travel: large ones go in parts."""
+"""Takes the runner's state from one machine to another by small files: large ones are cut into parts."""
 
 import re
 import shutil
@@ -11,7 +11,7 @@ PART = re.compile(r"(?P<name>.+)\.part(?P<number>\d{3})-of-(?P<count>\d{3})")
 
 
 def pack(state: Path, carried: Path, limit: int = LIMIT) -> list[Path]:
-    """Copy a folder so that no file is larger than ``limit``; the files written."""
+    """Copy a folder so that no file is larger than ``limit``. Returns the files written."""
     if not state.is_dir():
         raise FedtctError(f"{state} is no folder: there is no state to pack")
     if carried.exists() and any(carried.iterdir()):
@@ -33,7 +33,7 @@ def pack(state: Path, carried: Path, limit: int = LIMIT) -> list[Path]:
 
 
 def unpack(carried: Path, state: Path) -> list[Path]:
-    """The folder as it was, checked to be whole before anything is written; the files written."""
+    """Restore the folder, after a check that nothing is missing. Returns the files written."""
     if not carried.is_dir():
         raise FedtctError(f"{carried} is no folder: pack makes one")
     files: dict[Path, list[Path]] = {}

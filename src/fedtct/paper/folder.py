@@ -1,4 +1,4 @@
-"""Run folders of the paper's evaluation: they stop and go on as it needs."""
+"""Run folders of the paper's evaluation, which can be stopped at a round or a time."""
 
 import shutil
 import time
@@ -45,12 +45,12 @@ class PaperRun(RunFolder):
             raise OutOfTime
 
     def due(self, stage: str, checkpoint: Checkpoint) -> bool:
-        """What the run stops at is saved."""
+        """Also where the run stops."""
         late = time.monotonic() > self.deadline
         return late or self._pauses(stage, checkpoint) or super().due(stage, checkpoint)
 
     def _pauses(self, stage: str, checkpoint: Checkpoint) -> bool:
-        """Not with weights that are not finite: the next round says that they are not."""
+        """Whether to stop at this round; not if weights are not finite, because only the next round reports that."""
         there = stage == "stage1" and checkpoint.round == self.pause_at
         return there and bool(checkpoint.state["parameters"].isfinite().all())
 
@@ -61,14 +61,14 @@ def begun(folder: Path) -> bool:
 
 
 def new_half(folder: Path) -> Path:
-    """Where a folder is made. It gets its name once it is whole: what is stopped half way must be taken for no run."""
+    """An empty place to make a folder in, which is renamed once it is whole: half of one must not pass for a run."""
     half = folder.with_name(f"{folder.name}.half")
     shutil.rmtree(half, ignore_errors=True)
     return half
 
 
 def resumed(folder: Path, config: RunConfig) -> PaperRun:
-    """The run in a folder, which must be the one that is wanted."""
+    """The run in a folder; refused if it has another configuration."""
     run = PaperRun.resume(folder)
     wanted = {name: value for name, value in asdict(config).items() if name != "init_weights"}  # it may lie elsewhere
     if other := run.config.differences(wanted):

@@ -1,4 +1,4 @@
-"""Everything that the paper shows, the most valuable first: for a GPU that is there for some minutes at a time."""
+"""All runs of the paper, the most valuable first, as a GPU may be there for some minutes at a time."""
 
 from fedtct.paper.figures import figures
 from fedtct.paper.protocol import Run, Tangent, Train, network_of
@@ -8,7 +8,7 @@ DATASETS = ("fashion-mnist", "cifar10", "cifar100")
 
 
 def by_value() -> list[Run]:
-    """Every run once. What starts from the same weights comes together, while they are at hand."""
+    """Every run once; those that start from the same weights come together."""
     runs: list[Run] = [cell.run for cell in cells()]
     runs += [curve.run for figure in figures().values() for panel in figure.panels for curve in panel.curves]
     every = list(dict.fromkeys(runs))

@@ -35,7 +35,7 @@ def write_result(path: Path, name: str, scale: str, run: RunFolder, extra: dict[
 
 
 def _short(row: Row) -> dict[str, Any]:
-    """A row with as many digits as mean anything, without what is not there and what is the same in every row."""
+    """A row with meaningful digits only, without empty fields and those that are the same in every row."""
 
     def digits(value: Any) -> Any:
         if isinstance(value, float):

@@ -14,7 +14,7 @@ from fedtct.paper.protocol import GRID, SCALES, STAGE1_IS, STAGE2_LR, Run, Tange
 from fedtct.paper.tables import Cell
 
 Points = list[tuple[int, float]]
-LAST = 10  # rounds at the end of a run: where accuracy swings, their mean says more than any of them
+LAST = 10  # rounds at the end of a run, whose mean says more than any of them if accuracy swings
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Result:
 
     @property
     def comparable(self) -> bool:
-        """Whether it is of the paper's data and network, however short, and not of what stands in for them."""
+        """Whether it is on the paper's data and network, however short, and not on substitutes."""
         return not SCALES[self.scale].dataset
 
     @property
@@ -54,14 +54,14 @@ class Result:
 
     @property
     def _step(self) -> str:
-        """The step size of stage 2 that was taken where the paper's diverges."""
+        """The step size that stage 2 took because the paper's diverges."""
         if (step := self.record.get("lr_used")) is None:
             return ""
         return f", stage 2's step {step if step == 'auto' else f'{step:.1e}'} instead of {STAGE2_LR:.0e}"
 
     @property
     def diverged(self) -> bool:
-        """Whether it ends in numbers that are not finite, or in stage 2 worse than it began; or was refused for it."""
+        """Whether it ends with non-finite numbers, or in stage 2 worse than it began; or was refused for that."""
         *_, last = rows = self.record["rows"]
         if self.record["top1_percent"] is None or "train_loss" not in last:
             return True
@@ -115,7 +115,7 @@ def _read(path: Path) -> Result:
 
 
 class Found(NamedTuple):
-    """What a cell of a table has come to."""
+    """Our result for a cell of a table."""
 
     accuracy: float  # mean over seeds
     last_rounds: list[float]  # of all seeds
@@ -134,26 +134,26 @@ class Results:
             self._of[result.record["run"]].append(result)
 
     def of(self, run: Run) -> list[Result]:
-        """A run's results, one a seed, at the largest scale there is; its own before those of others that did it."""
+        """A run's results, one a seed, at the largest scale there is; its own, or of other runs that include it."""
         found = [*self._as_stage1(run), *self._by_choice(run), *self._of.get(run.name, [])]
         best = next((s for s in SCALES if any(r.scale == s for r in found)), None)
         return list({result.seed: result for result in found if result.scale == best}.values())
 
     def _by_choice(self, run: Run) -> list[Result]:
-        """A run at one rate that was run as the one that came to it by choice."""
+        """The results of a run with a given rate, from a run that chose this rate."""
         if not isinstance(run, Train) or len(run.rates) > 1:
             return []
         return [r for r in self._of.get(replace(run, rates=GRID).name, []) if r.record["config"]["lr"] in run.rates]
 
     def _as_stage1(self, run: Run) -> list[Result]:
-        """FedAvg that was run as TCT's stage 1 alone."""
+        """The results of FedAvg, from a run of TCT whose stage 1 it was."""
         if not isinstance(run, Train) or run.method != "fedavg":
             return []
         found = self._of.get(Tangent(replace(run, rates=GRID)).name, [])
         return [r.stage1() for r in found if r.scale in STAGE1_IS and r.record["config"]["lr"] in run.rates]
 
     def of_cell(self, cell: Cell) -> Found | None:
-        """What a cell has come to; none if it was not run."""
+        """Our result for a cell; none if it was not run."""
         found = self.of(cell.run)
         rated = [(value, r) for r in found if (value := r.accuracy(cell.round)) is not None]
         if not rated:
@@ -165,7 +165,7 @@ class Results:
         )
 
     def has_cell(self, cell: Cell) -> bool:
-        """Whether there is a number to hold against the published one."""
+        """Whether there is a number to compare with the published one."""
         found = self.of_cell(cell)
         return found is not None and found.comparable
 

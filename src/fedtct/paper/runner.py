@@ -42,10 +42,10 @@ SHARES = 5  # stage 1's weights are kept at every fifth of its rounds, as figure
 
 
 class Runner:
-    """Works in ``state``, writes a file a finished run to ``results``, stops after ``minutes``.
+    """Runs in folders of ``state``, writes a file for each finished run to ``results``, and stops after ``minutes``.
 
-    ``grid_rounds`` chooses learning rates after other rounds than the scale does, ``lr`` takes that one where there is
-    a choice, and holds nothing out; the result says so.
+    With ``grid_rounds`` learning rates are chosen after so many rounds, not the scale's. With ``lr`` that rate is taken
+    instead of a choice, and nothing is held out. The results say so.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Runner:
         self.deadline = time.monotonic() + 60 * minutes
 
     def run(self, runs: Sequence[Run]) -> None:
-        """Do the runs in their order, those that can share work together; those with a result are left alone."""
+        """Do the runs in order, those that can share work together; runs with a result are not done again."""
         pending = [run for run in dict.fromkeys(runs) if not self.result(run).is_file()]
         while pending:
             first = pending[0]
@@ -98,7 +98,7 @@ class Runner:
         self._write(run, self._folder(run, lr), choice)
 
     def _grid(self, run: Train, **more: Any) -> tuple[dict[float, float], dict[str, Any]]:
-        """Every learning rate's accuracy on held-out samples after a part of the rounds, and a record of it."""
+        """Every learning rate's accuracy on held-out samples after a part of the rounds, and a record of these."""
         if len(run.rates) == 1:
             return {run.rates[0]: 0.0}, {}
         if self.lr:
@@ -112,11 +112,11 @@ class Runner:
         return scores, {"grid": grid, "grid_rounds": rounds}
 
     def _choose(self, run: Train, rounds: int | None = None, **more: Any) -> tuple[float, dict[str, Any]]:
-        """The best learning rate that lasts for so many rounds, and a record of the choice; if none does, the best."""
+        """The best learning rate that does not diverge in so many rounds, or the best; and a record of the choice."""
         rounds = self._config(run, run.rates[0], **more).rounds[0] if rounds is None else rounds
         scores, choice = self._grid(run, **more)
         order = sorted(scores, key=lambda lr: -scores[lr])
-        if not rounds:  # weights that nobody trained need no run
+        if not rounds:  # untrained weights need no run
             return order[0], choice
         diverged: dict[str, int] = {}
         for lr in order:
@@ -131,7 +131,7 @@ class Runner:
         folder, config = self._folder(run, lr), self._config(run, lr, **more)
         if not begun(folder) and self.scale.name in STAGE1_IS:
             self._take_over(folder, config)
-        part = rounds < config.rounds[0]  # what is wanted whole has been rated after its last round, too
+        part = rounds < config.rounds[0]  # a whole run also rates its last round's model
         if begun(folder) and (resumed(folder, config).finished or (part and len(read_rows(folder)) >= rounds)):
             return folder
         paper_run = self._open(folder, config)
@@ -141,7 +141,7 @@ class Runner:
         return folder
 
     def _take_over(self, folder: Path, config: RunConfig) -> None:
-        """Begin with the rounds of the run at the shorter scale, which are the same, if all that it takes is there."""
+        """Begin with the rounds of the run at the shorter scale, which are the same, if all files of it are there."""
         shorter_tag = STAGE1_IS[self.scale.name] + self.tag.removeprefix(self.scale.name)
         shorter = folder.with_name(folder.name.removesuffix(self.tag) + shorter_tag)
         saved = shorter / CHECKPOINTS / "stage1.safetensors"
@@ -157,13 +157,13 @@ class Runner:
         (half / CHECKPOINTS).mkdir(parents=True)
         for name in (METRICS, ENVIRONMENT, *kept):
             shutil.copy(shorter / name, half)
-        # The row of its last round is that round's rating alone: it comes again with the next one.
+        # Its last row is only a rating, which the next round gives again.
         write_checkpoint(half / CHECKPOINTS / saved.name, replace(at, finished=False), rows=at.round)
         write_text(half / CONFIG, config.to_toml())
         half.rename(folder)
 
     def _kept(self, config: RunConfig) -> frozenset[int]:
-        """Rounds whose weights are wanted: stage 2 starts from them, at this scale or at the full one."""
+        """The rounds whose weights are kept: stage 2 starts from them, at this scale or at the full one."""
         scales = (self.scale, SCALES["full"]) if config.method == "fedavg" else ()
         return frozenset(round(i / SHARES * scale.stage1) for scale in scales for i in range(SHARES + 1))
 
@@ -242,7 +242,7 @@ class Runner:
             self._write(run, folder.path, choice | extra | {"largest_eigenvalues": problem.largest_eigenvalues})
 
     def _seeded(self, run: Tangent, lr: float, rounds: int, first: Path | None) -> PaperRun:
-        """A run folder that finds stage 1 done: by FedAvg, or by the first run on the same features."""
+        """A run folder in which stage 1 is done: by FedAvg, or by the first run on the same features."""
         folder = self.state / f"{run.name}-from-lr{lr:.4g}-{self.tag}"
         solver = {"stage2": run.solver, "steps": run.steps, "stage2_lr": run.lr, "normalize": run.normalize}
         more = solver | {"method": "tct", "rounds": (rounds, self.scale.stage2), "p": self.scale.p}

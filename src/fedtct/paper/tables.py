@@ -37,7 +37,7 @@ class Cell:
 
     @property
     def key(self) -> str:
-        """What one calls it on a command line, such as ``cifar10/classes:2/tct``."""
+        """Its name on the command line, such as ``cifar10/classes:2/tct``."""
         setting = (
             re.sub(r"(stage-2 |local )?lr |\s", "", self.note) if self.table in ("table7", "table8", "table9") else ""
         )

@@ -1,4 +1,4 @@
-"""Histories as curves: a measure over the rounds and megabytes it took, seeds of a method merged into one."""
+"""Histories as curves: a measure by rounds and megabytes, the seeds of a method merged into one curve."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,16 +11,16 @@ import numpy as np
 from fedtct.errors import FedtctError
 from fedtct.history import RATED_ON, Row, rated_on
 
-LOWEST_R2 = -1.0  # that is shown: far worse ones would hide all others
-SAME = 1e-3  # of a value: a difference that is hardly seen
-WIDEST = 1.5  # times what one curve makes another wider: however many lie on it, it hides no small differences
-COVERED = 0.25  # of a curve's points: with fewer below another one, most of it is seen anyway
+LOWEST_R2 = -1.0  # lower ones are not shown: they would squeeze all others
+SAME = 1e-3  # a relative difference that is hardly seen
+WIDEST = 1.5  # at most so many times what one curve makes another wider, so that small differences are still seen
+COVERED = 0.25  # a curve with a smaller share of its points under another one is seen anyway
 MEASURES = {"accuracy": "accuracy", "r2": "R²"}
 Histories = Mapping[str, Sequence[Row] | Sequence[Sequence[Row]]]
 
 
 class Point(NamedTuple):
-    """How good the model was, from the worst to the best run, and what it had taken since the first stage began."""
+    """A model's rating, from the worst to the best run, and what it took since the first stage began."""
 
     stage: str
     round: int  # of the stage
@@ -33,28 +33,28 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Curve:
-    """A method's way to where it ends."""
+    """A method's ratings by round."""
 
     label: str
     points: Sequence[Point]
     runs: int
-    silent: bool  # trained without sending anything
+    silent: bool  # whether it was trained without sending anything
 
     @property
     def last(self) -> Point:
-        """Where it ends."""
+        """The last point."""
         return self.points[-1]
 
     @property
     def stages(self) -> list[Sequence[Point]]:
-        """The points of each stage, from where the one before ended."""
+        """The points of each stage, with the last point of the stage before as its first."""
         starts = [i for i, point in enumerate(self.points) if i == 0 or point.stage != self.points[i - 1].stage]
         ends = [*starts[1:], len(self.points)]
         return [self.points[max(start - 1, 0) : end] for start, end in zip(starts, ends, strict=True)]
 
 
 def read_curves(histories: Histories) -> tuple[list[Curve], str]:
-    """A curve a label, and what they show: test accuracy or R² if there is any, else on other data."""
+    """A curve for each label, and what they show: accuracy or R² on test data, or if there is none, on other data."""
     runs = {label: _as_runs(entry) for label, entry in histories.items()}
     rows = [row for many in runs.values() for rows in many for row in rows]
     what = "r2" if any(row.regression for row in rows) else "accuracy"
@@ -82,13 +82,13 @@ def read_stage(runs: Mapping[str, Sequence[Sequence[Row]]], field: str, stage: s
 
 
 def level(curve: Curve, farthest: float) -> Curve:
-    """A line at where the curve ends, all the way across: by megabyte, what sends nothing has no other place."""
+    """A level line at the curve's end: by megabyte, a method that sends nothing has no other place."""
     ends = [curve.last._replace(megabytes=megabytes) for megabytes in (0.0, farthest)]
     return replace(curve, points=ends)
 
 
 def beneath(curves: Sequence[Curve], measure: Callable[[Point], float], wider: float) -> list[float]:
-    """How much wider to draw each curve, for those drawn after it that lie on it: it is seen on both sides of them."""
+    """How much wider to draw each curve so that it is seen on both sides of curves that are drawn on it later."""
     counts = [sum(_covers(other, curve, measure) for other in curves[at + 1 :]) for at, curve in enumerate(curves)]
     return [count * wider * min(1, WIDEST / max(counts)) if count else 0 for count in counts]
 
@@ -107,7 +107,7 @@ def _curve(label: str, traces: Sequence[Sequence[Point]]) -> Curve:
 
 
 def _as_runs(entry: Sequence[Row] | Sequence[Sequence[Row]]) -> list[Sequence[Row]]:
-    """The histories of a label, be it one or several."""
+    """The histories of a label, which may be one or several."""
     rows = [item for item in entry if isinstance(item, Row)]
     return [rows] if rows else [item for item in entry if not isinstance(item, Row)]
 

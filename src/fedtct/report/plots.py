@@ -15,7 +15,7 @@ from fedtct.report.curves import LOWEST_R2, Curve, Histories, Point, beneath, le
 from fedtct.report.style import COLOURS, MARKERS, QUIET, WHOLE, looks, new_figure, save
 
 WIDER = 3.0  # points, of a line for each one that lies on it
-MARKS = 8  # markers along a curve, about
+MARKS = 8  # about so many markers along a curve
 FOR_PAPERS = ("png", "svg", "pdf")
 DASHES = (3.5, 2.5)  # of stages before the last, in widths of the line
 
@@ -53,7 +53,7 @@ def _sends_nothing(curve: Curve) -> Curve:
 
 
 def _draw(axes: Axes, curve: Curve, index: int, measure: Measure, shares: bool, wider: float) -> Artist:
-    """One method; its entry for the legend. Shares are never below the axes, as R² may be."""
+    """Draw one method. Returns its entry for the legend. Accuracies are never below the axes, an R² may be."""
     colour, marker = COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
     style: Literal[":", "-"] = ":" if curve.silent else "-"
     *earlier, last = [([measure(p) for p in stage], [p.value for p in stage]) for stage in curve.stages]
@@ -76,7 +76,7 @@ def _draw(axes: Axes, curve: Curve, index: int, measure: Measure, shares: bool, 
 
 
 def _scale(axes: Axes, whole: bool, shares: bool) -> None:
-    """Both axes from zero, but that R² may be less; values no higher than they can be, round numbers at the ticks."""
+    """Both axes from zero, or lower for R², and no higher than values can be, with round numbers at the ticks."""
     axes.set_xlim(left=0, right=None if axes.dataLim.xmax > 0 else 1)
     low = max(axes.dataLim.ymin, LOWEST_R2)
     axes.set_ylim(bottom=low - 0.05 if low < 0 else 0, top=min(max(1.03 * axes.dataLim.ymax, 0.02), 1.01))
@@ -88,7 +88,7 @@ def _scale(axes: Axes, whole: bool, shares: bool) -> None:
 
 
 def _add_legend(axes: Axes, curves: Sequence[Curve], entries: Sequence[Artist]) -> None:
-    """Beside the axes: the methods, best first, then how to read stages and bands where there are any."""
+    """The legend beside the axes: the methods, best first, then how to read stages and bands if there are any."""
     best_first = sorted(range(len(curves)), key=lambda index: -curves[index].last.value)
     key: list[Artist] = []
     if any(len(curve.stages) > 1 for curve in curves):

@@ -1,4 +1,4 @@
-"""How pictures look: colours that colour-blind people can tell apart, quiet axes, and files equal byte for byte."""
+"""The style of pictures: colours that colour-blind people can tell apart, quiet axes, and reproducible files."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -43,7 +43,7 @@ _METADATA: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf"
 
 
 def looks(labels: Sequence[str]) -> dict[str, int]:
-    """The number of each curve's colour and marker: a method that is well known looks the same everywhere."""
+    """The number of each curve's colour and marker: fedtct's own methods look the same everywhere."""
     known = {label: WELL_KNOWN.index(name) for label in reversed(labels) if (name := _name(label)) in WELL_KNOWN}
     own = {number: label for label, number in known.items()}  # of several of a method, the first's
     left = (number for number in count() if number not in own)
@@ -63,7 +63,7 @@ def new_figure(width: float, height: float) -> Iterator[Figure]:
 
 
 def save(figure: Figure, folder: Path, name: str, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
-    """Write the picture in files of these kinds, as large as all that is on and around the axes needs."""
+    """Write the picture in files of these kinds, large enough for everything on and around the axes."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{kind}" for kind in kinds]
     for path, kind in zip(paths, kinds, strict=True):

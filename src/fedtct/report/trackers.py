@@ -1,4 +1,4 @@
-"""The metrics of runs for people who live in TensorBoard or MLflow."""
+"""Writes the metrics of runs for TensorBoard and MLflow."""
 
 import importlib.util
 from collections.abc import Callable, Iterator

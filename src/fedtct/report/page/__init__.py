@@ -1,4 +1,4 @@
-"""The page that people look at first: one file that needs no network. A module is a section of it."""
+"""The report of runs: one page in one file, without anything from a network. Each section is a module."""
 
 from fedtct.report.page.write import write_report
 

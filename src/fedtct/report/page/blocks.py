@@ -1,8 +1,8 @@
-"""What a section of the page is made of. Charts are Plotly figures as plain values; the page fills in the colours.
+"""The blocks of the page's sections. Charts are Plotly figures as plain values; the page fills in the colours.
 
-A colour is "@0", "@1" and so on for the methods', "@quiet", "@scale" and "@fields" for what is not a method's: in
-light and dark they differ. "@fields" is a scale whose least is still seen: nothing is left to what is not there. A
-trace that belongs to a method says so, and is hidden when the method is switched off.
+Colours are names, because light and dark themes differ: "@0", "@1" and so on are the methods', "@quiet", "@scale" and
+"@fields" others. "@fields" is a scale whose lowest colour is still seen, so that only missing fields are empty. A trace
+that belongs to a method says so, and is hidden when the method is switched off.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ SYMBOLS = (
 )
 assert len(SYMBOLS) == len(MARKERS), "a marker of every picture has a symbol on the page"
 QUIET, SCALE, FIELDS = "@quiet", "@scale", "@fields"
-NARROW = 0.9  # accuracies that are all above look like one line on an axis from zero
+NARROW = 0.9  # accuracies that are all higher would look like one line on an axis from zero
 PERCENT: Trace = {"tickformat": "$.0%", "range": [0, 1.02], "dtick": 0.2}
 NUMBER: Trace = {"tickformat": ".1f", "range": [0, 1.02], "dtick": 0.2}
 
@@ -129,7 +129,7 @@ def downwards(axis: Trace) -> Trace:
 
 
 def beside_names(axis: Trace) -> Trace:
-    """The axis with room below zero, so that symbols there are not drawn over the names beside it."""
+    """The axis with room below zero, so that symbols at zero do not cover the names beside it."""
     low, high = axis["range"]
     return axis | {"range": [-0.03 * high, high]} if low == 0 else axis
 
@@ -166,7 +166,7 @@ def rounds_axis(title: str, last: float) -> Trace:
     return {"title": {"text": title}, "rangemode": "tozero"} | hover | ({"dtick": 1} if last <= 6 else {})
 
 
-LANES = 0.62  # of a row's height is for symbols, a lane for each method
+LANES = 0.62  # the part of a row's height for symbols, with a lane for each method
 
 
 def beside(y: Iterable[int], method: Method, methods: Sequence[Method]) -> list[float]:
@@ -181,7 +181,7 @@ def rows_height(rows: int, methods: int = 1) -> int:
 
 
 def number(value: float, digits: int = 3) -> str:
-    """So many digits, and no more zeros than people like to count."""
+    """A number with so many digits, in powers of ten if it would have many zeros."""
     if value and not 1e-4 <= abs(value) < 1e6:
         exponent = floor(log10(abs(value)))
         text = f"{value / 10.0**exponent:.{digits}g}"
@@ -202,7 +202,7 @@ class Rating:
     sign: str
 
     def axis_for(self, values: Iterable[float | None]) -> Trace:
-        """The axis for these values: from zero, but that R² may be less, and accuracies may all be very high."""
+        """The axis for these values: from zero, unless an R² is lower or all accuracies are very high."""
         low = min((value for value in values if value is not None and value == value), default=0.0)
         if low < 0:
             return self.axis | {"range": [max(low, LOWEST_R2) - 0.05, 1.02]}

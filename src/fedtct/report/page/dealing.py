@@ -7,7 +7,7 @@ from fedtct.runs.finding_types import SPLIT
 
 
 def section(problem: Problem) -> Section:
-    """One chart a seed, where each deals anew."""
+    """A chart for each seed that deals the data anew."""
     of_seed = {run.config.seed: found for _, run, found in problem.findings(SPLIT)}
     if not of_seed:
         return _as_agreed(problem)
@@ -25,7 +25,7 @@ def section(problem: Problem) -> Section:
 
 
 def _as_agreed(problem: Problem) -> Section:
-    """Where no more is known: how many samples silos train on, as they said when the run began."""
+    """How many samples silos train on, as they said when the run began, if no more is known."""
     runs = {run.config.seed: run for method in problem.methods for run in method.runs}
     of_seed = {seed: sizes for seed, run in runs.items() if (sizes := (run.agreement() or {}).get("silos"))}
     why = "the run is not over yet, or its silos are elsewhere"

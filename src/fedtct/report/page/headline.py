@@ -17,9 +17,9 @@ Result = tuple[Method, Line]
 def introduction(
     problem: Problem, results: Sequence[Result], bound: float | None, common: Mapping[str, CommonClass], rating: Rating
 ) -> str:
-    """What stands above the table of ``results``, the best of which comes first."""
+    """The text above the table of ``results``, of which the best comes first."""
     choice = choice_in(problem)
-    if choice:  # the others lost, whatever they reach on test data
+    if choice:  # the other candidates lost, whatever they reach on test data
         results = [(method, line) for method, line in results if method is choice.best]
     told = choice.told(rating) if choice else ""
     parts = [_not_shown(results, common), _headline(results, bound, rating), told]
@@ -54,7 +54,7 @@ def _headline(results: Sequence[Result], bound: float | None, rating: Rating) ->
 
 
 def _close(line: Line, first: Result) -> bool:
-    """Whether a rating is no further below the first than seeds may mislead, or than so few samples may."""
+    """Whether a rating's distance to the first one may be due to the seeds, or to few samples."""
     method, best = first
     assert best.rating is not None
     assert line.rating is not None
@@ -66,14 +66,14 @@ def _close(line: Line, first: Result) -> bool:
 
 
 def _by_seeds(best: Line, line: Line) -> float:
-    """How far seeds may mislead. The same seeds share their deal: what varies is the difference, seed by seed."""
+    """The standard error of the mean difference, seed by seed; if the seeds are not the same, the larger spread."""
     if len(best.by_seed) > 1 and best.by_seed.keys() == line.by_seed.keys():
         return stdev(best.by_seed[seed] - line.by_seed[seed] for seed in best.by_seed) / math.sqrt(len(best.by_seed))
     return max(best.spread or 0.0, line.spread or 0.0)
 
 
 def standard_error(right: float, samples: int) -> float:
-    """Of an accuracy. Where every sample is right, too, the next may be wrong: one of each is counted besides."""
+    """The standard error of an accuracy; with one right and one wrong sample added, so that it is never zero."""
     share = (right + 1) / (samples + 2)
     return math.sqrt(share * (1 - share) / samples)
 
@@ -86,7 +86,7 @@ def _apart(gap: float, rating: Rating) -> str:
 
 
 def _where_accuracy_says_little(rated: Sequence[Result], rating: Rating) -> str:
-    """Accuracies of the methods, and nothing about who is good, or as good as whom."""
+    """The methods' accuracies, without saying which is good, or as good as which."""
     if len(rated) == 1:
         method, line = rated[0]
         return f"{method.label} reaches {rating.text(line.rating)}. {_took(line, rating)}."
@@ -95,7 +95,7 @@ def _where_accuracy_says_little(rated: Sequence[Result], rating: Rating) -> str:
 
 
 def _not_shown(results: Sequence[Result], common: Mapping[str, CommonClass]) -> str:
-    """Who has not been shown to find any class but the common one; empty where accuracy says enough."""
+    """The methods that may find no class but the common one; empty if accuracy says enough."""
     shown = [method.label for method, line in results if method.label in common and line.method != CENTRALIZED]
     blind = [label for label in shown if not common[label].others_found]
     if not blind:
@@ -115,7 +115,7 @@ def _took(best: Line, rating: Rating) -> str:
 
 
 def _little_said(results: Sequence[Result], common: Mapping[str, CommonClass], rating: Rating) -> str:
-    """What to look at where one class is so common that accuracy says little; empty where none is."""
+    """What to look at if one class is so common that accuracy says little; empty if none is."""
     shown = [method for method, line in results if method.label in common and line.method != CENTRALIZED]
     if not shown:
         return ""

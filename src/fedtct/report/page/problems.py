@@ -15,15 +15,16 @@ from fedtct.runs.folder import RunFolder
 from fedtct.runs.settings import settings_of
 from fedtct.runs.summary import silos_told
 
-Choices = Mapping[Path, Mapping[str, str]]  # of each run, by setting, from what it was chosen
-Differences = dict[str, dict[str, list[str]]]  # by setting and by value, the methods that have it
+Choices = Mapping[Path, Mapping[str, str]]  # for each run, by setting, the values it was chosen from
+Differences = dict[str, dict[str, list[str]]]  # the methods by setting and value
 
 
 @dataclass(frozen=True)
 class Method:
-    """Runs that differ in their seed alone, and in what was chosen for each of them from the same candidates.
+    """Runs that differ only in their seed, and in settings that were chosen for each from the same candidates.
 
-    ``index`` is its colour and symbol, the same on every problem; ``chosen`` says of each such setting from what.
+    ``index`` is the number of its colour and symbol, the same for every problem; ``chosen`` has the candidates of each
+    chosen setting.
     """
 
     label: str
@@ -33,16 +34,16 @@ class Method:
 
     @property
     def config(self) -> RunConfig:
-        """Of one run; all have the same, but for the seed and for what was chosen."""
+        """The configuration of one run; the others differ in the seed and in what was chosen."""
         return self.runs[0].config
 
     def value(self, name: str) -> Any:
-        """What a setting is, or what it was chosen from."""
+        """A setting's value, or the candidates it was chosen from."""
         return self.chosen.get(name, getattr(self.config, name))
 
     @property
     def over(self) -> bool:
-        """Whether a run at least came to its end."""
+        """Whether at least one run is over."""
         return any(_is_over(run) for run in self.runs)
 
     @property
@@ -64,19 +65,19 @@ class Problem:
         return any(row.regression for method in self.methods for run in method.runs for row in run.history)
 
     def silo_names(self, count: int) -> list[str]:
-        """What silos are called on an axis: by their number if they have no other name."""
+        """Silos' names on an axis; their numbers if they have no names."""
         found = next((found for _, _, found in self.findings(SPLIT)), None)
         names = [silo["name"] for silo in found["silos"]] if found else []
         return called(names, count)
 
     @property
     def caveats(self) -> str:
-        """Sentences about silos that held-out samples say little or nothing about; empty where there are none."""
+        """Sentences to read beside the ratings; empty if there are none."""
         told = caveats([run for method in self.methods for run in method.runs])
         return " ".join(map(sentence, told))
 
     def findings(self, name: str) -> Iterable[tuple[Method, RunFolder, Any]]:
-        """What was found out about each run, where it was."""
+        """The finding of this name of each run that has it."""
         for method in self.methods:
             for run in method.runs:
                 if (found := run.finding(name)) is not None:
@@ -88,12 +89,12 @@ def _is_over(run: RunFolder) -> bool:
 
 
 def called(names: Sequence[str], count: int) -> list[str]:
-    """So many silos by their names, or by their numbers if these are not the names of all of them."""
+    """The names of so many silos, or their numbers if there are not as many names."""
     return [name.removeprefix("silo ") for name in names] if len(names) == count else [*map(str, range(count))]
 
 
 def arrange(runs: Sequence[RunFolder]) -> list[Problem]:
-    """Runs by problem and method; methods are told apart by what differs, seeds of one are put together."""
+    """Runs by problem and method; runs are of the same method if they differ only in their seed."""
     runs, chosen = _contenders(runs)
     labels = _labels(runs, chosen)
     look = looks([*dict.fromkeys(labels.values())])
@@ -112,10 +113,10 @@ def arrange(runs: Sequence[RunFolder]) -> list[Problem]:
 
 
 def _contenders(runs: Sequence[RunFolder]) -> tuple[Sequence[RunFolder], Choices]:
-    """The runs but those that another was chosen over, and from what, in words, each one's settings were chosen.
+    """The runs that are shown, and for each, in words, the candidates that its settings were chosen from.
 
-    The candidates of a single choice are shown to be compared, as long as nothing else is there. Beside other runs it
-    is also too early for those of a choice that is not made yet.
+    Candidates that lost a choice are left out, and beside other runs also those of a choice that is not made yet. If
+    there is nothing but a single choice, all its candidates are shown.
     """
     folders = {run.path.parent for run in runs}
     best = {folder: folder / choice.best for folder in folders if (choice := read_choice(folder))}
@@ -152,7 +153,7 @@ def _labels(runs: Sequence[RunFolder], chosen: Choices) -> dict[Path, str]:
 
 
 def _labels_of_copies(label: str, runs: Sequence[RunFolder]) -> dict[Path, str]:
-    """Of runs that are alike: one label for many seeds, and the folder besides for those that have a seed again."""
+    """The labels of runs with equal settings: one for different seeds, with the folder added where a seed repeats."""
     first, *copies = _without_copies(runs)
     marked = copies if len(first) > 1 else [first, *copies] if copies else []
     labels = {run.path: label for run in first}
@@ -163,7 +164,7 @@ def _labels_of_copies(label: str, runs: Sequence[RunFolder]) -> dict[Path, str]:
 
 
 def _without_copies(runs: Sequence[RunFolder]) -> list[list[RunFolder]]:
-    """Runs in groups with no seed twice; the folder with most seeds is first, so that a comparison stays whole."""
+    """Runs in groups without a seed twice; the folder with most seeds is first, so that a comparison stays whole."""
     seeds = Counter(folder for folder, _ in {(run.path.resolve().parent, run.config.seed) for run in runs})
     groups: list[dict[int, RunFolder]] = []
     for run in sorted(runs, key=lambda run: -seeds[run.path.resolve().parent]):
@@ -182,7 +183,7 @@ def _end_of_path(run: RunFolder, runs: Sequence[RunFolder]) -> str:
 
 
 def differences(methods: Sequence[Method]) -> Differences:
-    """Settings in which methods differ that read them, beyond those that they are called by, and their seeds."""
+    """Settings in which methods that read them differ, without those in their names and without seeds."""
     found: Differences = {}
     for name in _details(methods[0].runs[0]):
         readers = [method for method in methods if name not in method.config.unread()]
@@ -194,7 +195,7 @@ def differences(methods: Sequence[Method]) -> Differences:
 
 
 def _amount(method: Method, name: str) -> Any:
-    """A setting's value; of rounds their sum, since TCT shares in two stages what others spend in one."""
+    """A setting's value; of rounds their sum, because TCT shares between two stages what others have in one."""
     return sum(method.config.rounds) if name == "rounds" else method.value(name)
 
 
@@ -219,13 +220,13 @@ def _numbers(values: Sequence[int]) -> str:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Words as in a sentence: a, b and c."""
+    """Words in a row, as in a sentence: a, b and c."""
     *most, last = words
     return f"{', '.join(most)} and {last}" if most else last
 
 
 def sentence(text: str) -> str:
-    """With a capital and a full stop."""
+    """The text with a capital and a full stop."""
     return f"{text[0].upper()}{text[1:]}."
 
 
@@ -246,7 +247,7 @@ def _title(run: RunFolder, runs: Sequence[RunFolder], silos: str = "") -> str:
 
 
 def _details(run: RunFolder) -> Mapping[str, Any]:
-    """What may tell runs of one method, and of one stage 1 of TCT, apart."""
+    """Settings in which runs of one method, with one stage 1 of TCT, may differ."""
     names = [name for name in settings_of("method", "training") if name not in ("method", "stage1")]
     return {name: _value(run, name) for name in names}
 

@@ -33,7 +33,7 @@ Inspected = tuple[Method, RunFolder, Finding]
 
 
 def section(problem: Problem) -> Section | None:
-    """What there is to see of the linear problem; none if no method has one."""
+    """The section about the linear problem; none if no method has one."""
     if all(method.config.method != "tct" for method in problem.methods):
         return None
     inspected = list(problem.findings(STAGE2))
@@ -61,7 +61,7 @@ def section(problem: Problem) -> Section | None:
 
 
 def _by_itself(method: Method) -> bool:
-    """Whether a silo's own steps can diverge; others are on everybody's loss."""
+    """Whether steps are on each silo's own loss, and can diverge there; others are on everybody's."""
     return method.config.stage2 in ("scaffold", "fedavg")
 
 
@@ -88,7 +88,7 @@ def _one_or_choice(charts: dict[str, Chart]) -> Chart | Choice:
 
 
 def _spectrum(problem: Problem, method: Method, found: Finding) -> Chart:
-    """Eigenvalues by rank; where a silo's steps of this size would diverge, or the ridge that was added, is a line."""
+    """Eigenvalues by rank, with a line where a silo's steps would diverge, or for the ridge that was added."""
     if "pooled_spectrum" in found:
         curves, limit, meaning = [found["pooled_spectrum"]], found["ridge"], "ridge"
         title, names = "Spectrum of the pooled features", ["all silos"]

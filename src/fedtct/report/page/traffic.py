@@ -1,4 +1,4 @@
-"""What crosses the wire: megabytes of every silo and round, as they were counted when messages were packed."""
+"""Messages in megabytes, by silo and round, as they were counted when messages were packed."""
 
 from collections.abc import Sequence
 from statistics import fmean
@@ -25,12 +25,12 @@ from fedtct.report.page.progress import MEASURES, THICK, WIDER, place, round_of
 from fedtct.runs.summary import in_megabytes
 
 WAYS = {"down": "received", "up": "sent"}
-MOST_SILOS = 60  # in a table or a chart with a row for each
+MOST_SILOS = 60  # for a table or a chart with a row for each
 COLUMNS = ("silo", "rounds it answered", "MB received", "MB sent")
 
 
 def section(problem: Problem) -> Section | None:
-    """A chart each way: of one method every silo and round, and a table of its silos; of several their means."""
+    """A chart for each direction: every silo and round of a single method, with a table; the means of several."""
     talking = [method for method in problem.methods if any(row.bytes_up for row in method.runs[0].history)]
     if not talking:
         return None

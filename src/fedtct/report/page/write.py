@@ -50,7 +50,7 @@ def render(runs: Sequence[RunFolder]) -> str:
     charts: list[dict[str, Any]] = []
 
     def place(chart: Chart) -> int:
-        """The number by which the page finds a chart."""
+        """The number by which the page's script finds a chart."""
         charts.append({"data": chart.data, "layout": chart.layout, "fit": chart.fit, "title": chart.title})
         return len(charts) - 1
 
@@ -70,7 +70,7 @@ def render(runs: Sequence[RunFolder]) -> str:
 
 
 def to_json(value: Any) -> str:
-    """JSON that may stand in a script element."""
+    """JSON in a form that is safe within a script element."""
     return json.dumps(short(strict(value)), separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
 
 
@@ -84,10 +84,10 @@ def short(value: Any) -> Any:
 
 
 def pieces(text: str) -> list[str]:
-    """A table's text, cut where a very long word may go on in the next line: a silo may be called as a file was."""
+    """A table's text in pieces, between which very long words, such as names of files, may be broken."""
     return re.sub(rf"(\S{{{LONGEST}}})(?=\S)", "\\1\0", text).split("\0")
 
 
 def read(name: str) -> str:
-    """A file of the page's own."""
+    """The text of a file beside this one."""
     return (files("fedtct.report.page") / name).read_text(encoding="utf-8")
