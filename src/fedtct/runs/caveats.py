@@ -58,7 +58,8 @@ def _held_out(run: RunFolder) -> dict[str, int]:
 
 
 def _not_rated(runs: Iterable[RunFolder]) -> str:
-    names = list(dict.fromkeys(name for run in runs for name in hold_nothing_out(run)))
+    rating = [run for run in runs if not run.config.epsilon]  # silos of a private run rate nothing
+    names = list(dict.fromkeys(name for run in rating for name in hold_nothing_out(run)))
     if not names:
         return ""
     whom = "it" if len(names) == 1 else "them"
