@@ -1,15 +1,20 @@
 """The tables that commands end with: a regression's error, and what to look at where one class is rare."""
 
 import json
+import math
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedtct.cli import main
-from fedtct.runs.caveats import caveats
+from fedtct.history import Row
+from fedtct.runs.caveats import _behind, caveats
 from fedtct.runs.folder import RunFolder
 
 QUICK = ["--rounds", "2", "--local-epochs", "1", "--d", "20"]
@@ -119,6 +124,40 @@ def test_a_model_that_was_better_in_earlier_rounds_is_told(parts: Path, capsys: 
     runs = [RunFolder.read("a")]
     runs[0].history = runs[0].history[:8]  # too short to tell
     assert not [told for told in caveats(runs) if "earlier rounds" in told]
+
+
+@given(
+    before=st.floats(0, 1),
+    after=st.floats(0, 1),
+    held=st.integers(1, 10_000),
+    regression=st.booleans(),
+    stayed=st.booleans(),
+    finished=st.booleans(),
+)
+def test_a_model_worse_than_its_stage_1_is_told_unless_that_may_be_noise(
+    before, after, held, regression, stayed, finished
+):
+    def row(stage: str, number: int, rating: float, raters: str) -> Row:
+        kind = {"train_r2": 0.5, "holdout_r2": rating} if regression else {"holdout_accuracy": rating}
+        return Row(stage, number, train_loss=1.0, rated_by=tuple(raters), **kind)
+
+    run = SimpleNamespace(
+        history=[
+            row("stage1", 0, 1.0, "ab"),
+            row("stage1", 9, before, "ab"),
+            row("stage2", 1, after, "ab"[: 1 + stayed]),
+        ],
+        finished=finished,
+        failure="",
+        config=SimpleNamespace(full_method="tct", patience=0),
+        agreement=lambda: {"held": {"a": held, "b": 0}},
+    )
+    lag = before - after
+    variance = (4 * after * (1 - after) ** 2 if regression else after * (1 - after)) / held  # of either rating
+    told = _behind([run])
+    assert bool(told) == (finished and stayed and lag >= 0.01 and lag > 2 * math.sqrt(2 * variance))
+    lost = f"by {lag:.2f}" if regression else f"by {100 * lag:.1f} points"
+    assert f"better than the model, tct {lost}: a run of its method alone" in told or not told
 
 
 def test_where_one_class_is_rare_it_says_what_to_look_at(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:

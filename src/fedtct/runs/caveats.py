@@ -1,10 +1,11 @@
 """Sentences to read beside a table of ratings.
 
 They tell of silos that hold nothing out, or little; of silos whose targets are all alike; of models that were better in
-earlier rounds; and of held-out samples that chose a model and rate it, too.
+earlier rounds, or in stage 1; and of held-out samples that chose a model and rate it, too.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from statistics import fmean, stdev
 
@@ -24,7 +25,7 @@ def caveats(runs: Sequence[RunFolder]) -> list[str]:
 
     They have no full stops. Their first letters may be made capitals: none begins with the name of a silo.
     """
-    found = [*map(absent, runs), _not_rated(runs), _no_r2(runs), _rough(runs), _fallen(runs)]
+    found = [*map(absent, runs), _not_rated(runs), _no_r2(runs), _rough(runs), _fallen(runs), _behind(runs)]
     found += [*map(_chosen_by_the_same, runs), *map(_ridge_by_the_same, runs)]
     return [text for text in dict.fromkeys(found) if text]
 
@@ -127,20 +128,33 @@ def _worst_by_few(run: RunFolder) -> tuple[str, int] | None:
 
 def _fallen(runs: Sequence[RunFolder]) -> str:
     """A sentence about methods that became worse on held-out samples, in the mean over seeds."""
-    falls: dict[str, list[float]] = {}
-    for run in runs:
-        falls.setdefault(run.config.full_method, []).append(_fall(run))
-    of_r2 = any(row.regression for run in runs for row in run.history)
-    told = [
-        f"{method} by {fall:.2f}" if of_r2 else f"{method} by {100 * fall:.1f} points"
-        for method, found in falls.items()
-        if (fall := fmean(found)) >= FALLEN
-    ]
-    if not told:
+    if not (told := _lost(runs, _fall)):
         return ""
     return (
         f"held-out ratings were better in {JUDGED_ROUNDS} earlier rounds than in the last {JUDGED_ROUNDS}, "
-        f"{listing(told)}: a patience of 3 would keep the model of the best one"
+        f"{told}: a patience of 3 would keep the model of the best one"
+    )
+
+
+def _behind(runs: Sequence[RunFolder]) -> str:
+    """A sentence about models that are worse on held-out samples than the networks that they were made from."""
+    if not (told := _lost(runs, _lag)):
+        return ""
+    return (
+        f"on held-out samples stage 1's network was better than the model, {told}: a run of its method alone keeps it"
+    )
+
+
+def _lost(runs: Sequence[RunFolder], measure: Callable[[RunFolder], float]) -> str:
+    """How much each method lost by a measure, in the mean over seeds; empty if none lost what is worth a word."""
+    losses: dict[str, list[float]] = {}
+    for run in runs:
+        losses.setdefault(run.config.full_method, []).append(measure(run))
+    of_r2 = any(row.regression for run in runs for row in run.history)
+    return listing(
+        f"{method} by {loss:.2f}" if of_r2 else f"{method} by {100 * loss:.1f} points"
+        for method, found in losses.items()
+        if (loss := fmean(found)) >= FALLEN
     )
 
 
@@ -154,6 +168,20 @@ def _fall(run: RunFolder) -> float:
     means = [fmean(ratings[start : start + JUDGED_ROUNDS]) for start in range(len(ratings) - JUDGED_ROUNDS + 1)]
     fall = max(means) - means[-1]
     return fall if fall > stdev(ratings[-JUDGED_ROUNDS:]) else 0.0
+
+
+def _lag(run: RunFolder) -> float:
+    """From the network that stage 2 began with to the model, on held-out samples; zero if it may be noise."""
+    last = final_row(run.history, run.config)
+    before = [row for row in run.history if row.stage == "stage1" and row.rated_by == last.rated_by]
+    ratings = [rating for row in before if (rating := row.rating("holdout")) is not None]
+    after = last.rating("holdout")
+    if not run.finished or last.stage != "stage2" or after is None or not ratings or _diverged(run):
+        return 0.0
+    lag = (max(ratings) if run.config.patience else ratings[-1]) - after  # patience has kept the best
+    samples = sum(_held_out(run).values())
+    spread = 4 * after * (1 - after) ** 2 if last.regression else after * (1 - after)  # of R², and of an accuracy
+    return lag if lag > 2 * math.sqrt(2 * max(spread, 0.0) / max(samples, 1)) else 0.0
 
 
 def _range(values: Sequence[float]) -> str:
