@@ -77,7 +77,7 @@ class Rounds(ABC):
         if rated:
             stopping.judge(at, row)
         if row.diverged:
-            warnings.warn(f"{self.name} diverged after {at.round} rounds: stopped there. Lower lr.", stacklevel=3)
+            warnings.warn(f"{self.name} diverged by round {at.round}: stopped there. Lower lr.", stacklevel=3)
         if row.diverged or (rated and stopping.due):
             # The state that this round led to is thrown away, but its bytes were sent.
             self.session.journal.record(replace(row, **vars(at.cost + replies.cost)))
@@ -90,7 +90,7 @@ class Rounds(ABC):
         row = self._row(at, self.evaluate(at.state), self.test(at.state))
         self.session.journal.record(row)
         if row.diverged:
-            warnings.warn(f"{self.name} diverged after {at.round} rounds. Lower lr.", stacklevel=3)
+            warnings.warn(f"{self.name} diverged by round {at.round}. Lower lr.", stacklevel=3)
         stopping = EarlyStopping(self.method.patience, at.best)
         stopping.judge(at, row)
         return _finished(at, stopping)

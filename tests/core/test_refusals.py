@@ -157,7 +157,7 @@ def test_a_gpu_that_is_not_there():
 def test_stage_one_that_diverged_is_not_convexified():
     diverging = FedAvg(rounds=3, local_epochs=2, lr=1e30)
     with (
-        pytest.warns(UserWarning, match="stage1 diverged after 1 rounds"),
+        pytest.warns(UserWarning, match="stage1 diverged by round 1"),
         pytest.raises(FedtctError, match="stage 1 diverged: its weights are not finite"),
     ):
         tct("mlp", Ridge(d=5), stage1=diverging).fit([Silo(X, Y)])
@@ -165,7 +165,7 @@ def test_stage_one_that_diverged_is_not_convexified():
 
 @pytest.mark.parametrize("options", [{"rounds": 1}, {"rounds": 3, "evaluate_every": 5}])
 def test_a_stage_that_diverged_by_its_end_says_so_and_its_model_is_right_about_nothing(options):
-    with pytest.warns(UserWarning, match=f"stage1 diverged after {options['rounds']} rounds"):
+    with pytest.warns(UserWarning, match=f"stage1 diverged by round {options['rounds']}"):
         fit = FedAvg("mlp", local_epochs=2, lr=1e30, **options).fit([Silo(X, Y)], test=(X, Y))
     assert fit.history[-1].test_accuracy == fit.history[-1].train_accuracy == fit.model.score(X, Y) == 0
 
