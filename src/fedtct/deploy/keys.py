@@ -24,25 +24,25 @@ from fedtct.runs.toml import as_toml
 CA_DAYS, SERVER_DAYS = 5 * 365, 398
 THIS_MACHINE = "127.0.0.1:8000"
 PRIVATE, PUBLIC = 0o600, 0o644
-SILO_TOML = """# What this silo says about itself. Paths are relative to this file.
+SILO_TOML = """# The settings of this silo. Paths are relative to this file.
 name = {name}
 data = "data.npz"    # arrays x and y; or a .csv or .parquet file, image folders named by class, "module:function"
-# target = ""         # for tables: the column that is to be learnt
+# target = ""         # for tables: the column to learn
 # task = "auto"       # or "classification", "regression"
 # texts = []          # for tables: columns whose numbers are codes
 # ignore = []         # for tables: columns to leave out
-# group = ""          # for tables: the column that says whose a row is; all rows of one are held out or none
+# group = ""          # for tables: the column that says which patient or machine a row is of; a group is held out whole
 server = {server}
 ca = "ca.crt"
 key = {key}
-# holdout = {holdout}       # share of samples kept out of training, from which this silo's scores come
-# classes = []        # for image folders: those there may be; silos agree on all they have
+# holdout = {holdout}       # share of samples kept out of training, to score the model on
+# classes = []        # for image folders: the classes that are allowed; by default all
 # image_size = []     # for image folders: [height, width] to scale to, or [3, height, width] to make all coloured
 # epsilon = 0         # differential privacy that this silo insists on, in all runs together
 # delta = {delta}
 # device = "auto"     # or "cpu", "cuda"
-# precision = "auto"  # of networks: "fp32", "bf16", or "auto", bf16 on a GPU but for rows of numbers
-# cache_gb = 50       # what this silo may keep on disk while a run goes on
+# precision = "auto"  # of networks: "fp32", "bf16" or "auto" (bf16 on a GPU, except for rows of numbers)
+# cache_gb = 50       # gigabytes that this silo may keep on disk during runs
 """
 
 
