@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 METHODS, SPLIT, SEEDS = "fedavg,scaffold,tct", "classes:2", "1"
 MOST_SEEDS = 1000  # that are counted; more can only be a slip
-Methods = Annotated[str | None, typer.Option(help=f"methods [{METHODS}]", metavar="NAME,...")]
-Splits = Annotated[str | None, typer.Option(help=f"splits [{SPLIT}]", metavar="SPLIT,...")]
-Seeds = Annotated[str | None, typer.Option(help=f"how many seeds, or which: 0,7 [{SEEDS}]", metavar="N")]
+Methods = Annotated[str | None, typer.Option(help=f"methods to compare [{METHODS}]", metavar="NAME,...")]
+Splits = Annotated[str | None, typer.Option(help=f"splits to compare on [{SPLIT}]", metavar="SPLIT,...")]
+Seeds = Annotated[str | None, typer.Option(help=f"how many seeds, or which ones: 0,7 [{SEEDS}]", metavar="N")]
 
 
 @with_settings("method", "split", "seed")
@@ -39,16 +39,16 @@ def compare(
     json: Json = False,
     settings: dict[str, Any],
 ) -> None:
-    """Compare methods on the same splits, with equal rounds; ends with a table and plots.
+    """Compare methods on the same splits, with equally many rounds.
 
     \b
     fedtct compare --methods fedavg,scaffold,tct --split classes:1 --seeds 3
     fedtct compare --split classes:1 --seeds 3 --lr 0.1,0.01,0.001 --holdout 0.1
 
-    Of several learning rates, held-out samples choose one for each method, split and seed.
+    If you give several learning rates, held-out samples choose one for each method, split and seed.
 
-    Without --rounds, every method gets as many as tct's two stages: 200, or 101 if stage 2 is ridge, or 120 if it is
-    conjugate-gradient.
+    Without --rounds, every method gets as many rounds as tct's two stages: 200, or 101 if stage 2 is ridge, or 120 if
+    it is conjugate-gradient.
     """
     with Screen(quiet=json) as screen:
         screen.wait("getting ready")

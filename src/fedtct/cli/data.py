@@ -23,13 +23,13 @@ from fedtct.errors import FedtctError
 data = Commands(help="Datasets: list, fetch, verify. For example: fedtct data fetch cifar10")
 
 Name = Annotated[str, typer.Argument(help="a dataset", metavar="NAME")]
-Names = Annotated[list[str] | None, typer.Argument(help="datasets [all that are there]", metavar="[NAME]...")]
-DataDir = Annotated[Path | None, typer.Option(help="where datasets are [$FEDTCT_DATA, ~/.cache/fedtct]", metavar="DIR")]
+Names = Annotated[list[str] | None, typer.Argument(help="datasets [all that are downloaded]", metavar="[NAME]...")]
+DataDir = Annotated[Path | None, typer.Option(help="folder of datasets [$FEDTCT_DATA, ~/.cache/fedtct]", metavar="DIR")]
 
 
 @data.command("list")
 def list_(data_dir: DataDir = None) -> None:
-    """Which datasets there are, and which of them are here.
+    """List the datasets, and say which are downloaded.
 
     \b
     fedtct data list
@@ -56,7 +56,7 @@ def list_(data_dir: DataDir = None) -> None:
 
 @data.command()
 def fetch(name: Name, data_dir: DataDir = None) -> None:
-    """Download a dataset from its own site; goes on where it stopped.
+    """Download a dataset from its own site, or continue a download.
 
     \b
     fedtct data fetch cifar10
@@ -88,7 +88,7 @@ def fetch(name: Name, data_dir: DataDir = None) -> None:
 
 @data.command()
 def verify(names: Names = None, data_dir: DataDir = None) -> None:
-    """Compare files with the originals by size and digest.
+    """Compare downloaded files with the originals by size and digest.
 
     \b
     fedtct data verify cifar10

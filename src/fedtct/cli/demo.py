@@ -14,7 +14,9 @@ FEATURES = 4096  # so that a round of stage 2 sends less than one of stage 1
 
 
 def demo(out: Out = None, json: Json = False) -> None:
-    """See what TCT does, in a minute: four methods, ten silos with one or two digits each.
+    """See what TCT does, in about a minute.
+
+    Four methods train across ten silos, which have one or two of the ten digits each.
 
     \b
     fedtct demo

@@ -37,11 +37,13 @@ def keys(
     folder: NewFolder,
     silos: Annotated[str, typer.Option(help="the silos' names", metavar="A,B,C")] = "",
     server: Annotated[
-        str, typer.Option(help="where silos find the server [as before, or 127.0.0.1:8000]", metavar="HOST:PORT")
+        str, typer.Option(help="the server's address for silos [as before, or 127.0.0.1:8000]", metavar="HOST:PORT")
     ] = "",
-    renew: Annotated[bool, typer.Option("--renew", help="only make another certificate for the server")] = False,
+    renew: Annotated[bool, typer.Option("--renew", help="only make a new certificate for the server")] = False,
 ) -> None:
-    """Make the server's certificate and a key pair a silo. Later, it adds silos to those there are.
+    """Make the server's certificate, and a key pair for each silo.
+
+    Run it again to add silos.
 
     \b
     fedtct deploy keys keys --silos a,b,c --server fl.example.org:8000
@@ -66,7 +68,9 @@ def keys(
 def init(
     folder: NewFolder, silos: Annotated[int, typer.Option(help="how many silos take part", metavar="N")] = 3
 ) -> None:
-    """Make the app folder of a run: edit its run.toml, then start it with deploy run.
+    """Make the app folder of a run.
+
+    Edit its run.toml, then start the run with deploy run.
 
     \b
     fedtct deploy init app --silos 2
@@ -80,7 +84,9 @@ def init(
 def server(
     folder: Annotated[Path, typer.Argument(help="the server's folder, from deploy keys", metavar="DIR")],
 ) -> None:
-    """Start the server, and let in the silos whose public keys are in DIR/silos.
+    """Start the server.
+
+    It lets in the silos whose public keys are in DIR/silos.
 
     \b
     fedtct deploy server keys/server
@@ -108,7 +114,7 @@ def server(
 
 @deploy.command()
 def silo(file: SiloFile) -> None:
-    """Start a silo, and start it again if its connection breaks.
+    """Start a silo; it reconnects if its connection breaks.
 
     \b
     fedtct deploy silo silo.toml
@@ -135,7 +141,7 @@ def silo(file: SiloFile) -> None:
 
 @deploy.command()
 def check(file: SiloFile) -> None:
-    """Tell whether a silo can take part: its data, its keys and the way to the server.
+    """Check a silo's data, its keys and its connection to the server.
 
     \b
     fedtct deploy check silo.toml
@@ -154,11 +160,15 @@ def check(file: SiloFile) -> None:
 def run(
     app: Annotated[Path, typer.Argument(help="the app folder, from deploy init", metavar="APP")],
     server: Server = Path("keys/server"),
-    out: Annotated[Path | None, typer.Option(help="the run's new folder [as run.toml says]", metavar="DIR")] = None,
-    resume: Annotated[Path | None, typer.Option(help="go on with the run in this folder", metavar="DIR")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="only print what would leave a silo")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="the folder to make for the run [as run.toml says]", metavar="DIR")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="resume the run in this folder", metavar="DIR")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print what would leave a silo, and start nothing")
+    ] = False,
     like: Annotated[
-        Path | None, typer.Option(help="for --dry-run: data such as silos have, or a silo.toml", metavar="FILE")
+        Path | None, typer.Option(help="for --dry-run: a data file like the silos', or a silo.toml", metavar="FILE")
     ] = None,
     shape: Annotated[str, typer.Option(help="for --dry-run: the shape of a sample", metavar="C,H,W")] = "1,28,28",
     classes: Annotated[int, typer.Option(help="for --dry-run: how many classes", metavar="N", min=2)] = 10,
@@ -245,10 +255,12 @@ def _print_result(folder: Path) -> None:
 def up(
     local: Annotated[int | None, typer.Option(help="how many silos to start here [3]", metavar="N")] = None,
     rounds: Annotated[int | None, typer.Option(help="rounds of stage 1 [3]", metavar="N")] = None,
-    out: Annotated[Path | None, typer.Option(help="the new folder [under runs/]", metavar="DIR")] = None,
-    resume: Annotated[Path | None, typer.Option(help="go on with what was stopped here", metavar="DIR")] = None,
+    out: Annotated[Path | None, typer.Option(help="the folder to make [under runs/]", metavar="DIR")] = None,
+    resume: Annotated[Path | None, typer.Option(help="resume what was stopped in this folder", metavar="DIR")] = None,
 ) -> None:
-    """See it work on this machine: a server, silos, TLS, keys, and TCT across them.
+    """Try a deployment on this machine.
+
+    This starts a server and silos, with TLS and keys, and runs TCT across them.
 
     \b
     fedtct deploy up --local 3

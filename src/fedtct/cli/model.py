@@ -9,11 +9,13 @@ from fedtct.cli.output import print_all, print_evaluation, print_json
 from fedtct.cli.screen import Screen
 
 Model = Annotated[
-    Path, typer.Argument(help="a run's folder, a choice's, a model's, or an exported file", metavar="MODEL")
+    Path, typer.Argument(help="the folder of a run, a choice or a model, or an exported file", metavar="MODEL")
 ]
 Input = Annotated[Path, typer.Option("--input", help="samples: .csv, .parquet, .npz or images", metavar="FILE")]
-Own = Annotated[str, typer.Option("--model", help="what makes a model of your own", metavar="MODULE:FUNCTION")]
-Target = Annotated[str, typer.Option(help="of a table: the column with the truth [as in training]", metavar="COLUMN")]
+Own = Annotated[str, typer.Option("--model", help="the function that makes your own model", metavar="MODULE:FUNCTION")]
+Target = Annotated[
+    str, typer.Option(help="tables: the column with the true answers [as in training]", metavar="COLUMN")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda", metavar="NAME")]
 KEPT = "_kept"  # after the name of a column that is kept, if predictions have such a one
 
@@ -21,12 +23,14 @@ KEPT = "_kept"  # after the name of a column that is kept, if predictions have s
 def predict(
     where: Model,
     file: Input,
-    out: Annotated[Path | None, typer.Option(help="the new file [stdout]", metavar="FILE")] = None,
-    keep: Annotated[str, typer.Option(help="of a table: columns to put in front, such as id", metavar="COLUMNS")] = "",
+    out: Annotated[Path | None, typer.Option(help="the file to write [stdout]", metavar="FILE")] = None,
+    keep: Annotated[str, typer.Option(help="tables: columns to copy to the front, such as id", metavar="COLUMNS")] = "",
     own: Own = "",
     device: Device = "auto",
 ) -> None:
-    """Write labels and probabilities as CSV, a row a sample; of images with their files.
+    """Predict labels and probabilities; writes a CSV row for each sample.
+
+    For images, the row also has the name of the file.
 
     \b
     fedtct predict runs/a --input patients.csv --out diagnoses.csv --keep id
@@ -64,9 +68,9 @@ def evaluate(
     target: Target = "",
     own: Own = "",
     device: Device = "auto",
-    json: Annotated[bool, typer.Option("--json", help="one JSON object on stdout")] = False,
+    json: Annotated[bool, typer.Option("--json", help="print one JSON object, and no progress")] = False,
 ) -> None:
-    """Compare a model with the truth, class by class.
+    """Compare a model's predictions with the true answers.
 
     \b
     fedtct evaluate runs/a --input patients.csv
@@ -90,10 +94,10 @@ def evaluate(
 
 def export(
     where: Model,
-    out: Annotated[Path, typer.Option(help="the new file", metavar="FILE")] = Path("model.safetensors"),
+    out: Annotated[Path, typer.Option(help="the file to write", metavar="FILE")] = Path("model.safetensors"),
     own: Own = "",
 ) -> None:
-    """Put a model into one safetensors file with its card.
+    """Write a model and its card into one safetensors file.
 
     \b
     fedtct export runs/a --out diagnosis.safetensors

@@ -26,14 +26,16 @@ paper = Commands(help="The paper's tables and figures. For example: fedtct paper
 
 RESULTS = Path("results/paper")
 ALL = "all"
-ResultsDir = Annotated[Path, typer.Option("--results", help="where results are", metavar="DIR")]
+ResultsDir = Annotated[Path, typer.Option("--results", help="folder of results", metavar="DIR")]
 
 
 @paper.command("list")
 def list_(
     part: Annotated[str, typer.Argument(help="a table or figure", metavar="[PART]")] = "", results: ResultsDir = RESULTS
 ) -> None:
-    """List tables and figures and how much of them is done; of one, every cell or curve.
+    """List tables and figures, and how much of each is done.
+
+    With a PART, list every cell or curve of that table or figure.
 
     \b
     fedtct paper list
@@ -61,17 +63,23 @@ def list_(
 @paper.command()
 def run(
     part: Annotated[list[str], typer.Argument(help="tables and figures, or all", metavar="PART...")],
-    only: Annotated[str, typer.Option(help="cells whose name has this in it", metavar="TEXT")] = "",
+    only: Annotated[str, typer.Option(help="only cells whose name contains this", metavar="TEXT")] = "",
     scale: Annotated[str, typer.Option(help="full, half or tiny", metavar="NAME")] = "full",
     seeds: Annotated[int, typer.Option(help="how many seeds", metavar="N", min=1)] = 1,
-    minutes: Annotated[float, typer.Option(help="stop after so long, saved", metavar="N")] = float("inf"),
-    grid_rounds: Annotated[int, typer.Option(help="choose rates after N rounds [0: a fifth]", metavar="N", min=0)] = 0,
-    lr: Annotated[float, typer.Option(help="this rate, nothing held out [0: choose]", metavar="RATE", min=0)] = 0.0,
-    imagenet: Annotated[str, typer.Option(help="ImageNet ResNet-18 state dict", metavar="FILE")] = "",
-    state: Annotated[Path, typer.Option(help="where runs are kept to go on", metavar="DIR")] = Path("runs/paper"),
+    minutes: Annotated[float, typer.Option(help="save and stop after N minutes", metavar="N")] = float("inf"),
+    grid_rounds: Annotated[
+        int, typer.Option(help="choose learning rates after N rounds [0: a fifth of all]", metavar="N", min=0)
+    ] = 0,
+    lr: Annotated[
+        float, typer.Option(help="use this learning rate, and hold nothing out [0: choose]", metavar="RATE", min=0)
+    ] = 0.0,
+    imagenet: Annotated[str, typer.Option(help="state dict of a ResNet-18 trained on ImageNet", metavar="FILE")] = "",
+    state: Annotated[Path, typer.Option(help="folder of unfinished runs", metavar="DIR")] = Path("runs/paper"),
     results: ResultsDir = RESULTS,
 ) -> None:
-    """Run tables and figures, or some cells of them; what has a result is not run again.
+    """Run tables and figures, or some of their cells.
+
+    Cells that have a result are not run again.
 
     \b
     fedtct paper run table2 --only cifar10/classes:2/tct --scale half
@@ -138,9 +146,9 @@ def _counting(screen: Screen, runner: Runner, wanted: list[Run]) -> Watch:
 @paper.command()
 def report(
     results: ResultsDir = RESULTS,
-    docs: Annotated[Path, typer.Option(help="where the page goes", metavar="DIR")] = Path("docs"),
+    docs: Annotated[Path, typer.Option(help="folder to write the page to", metavar="DIR")] = Path("docs"),
 ) -> None:
-    """Write results.md and its pictures: ours against published.
+    """Write results.md and its pictures: our numbers beside the published ones.
 
     \b
     fedtct paper report
@@ -160,10 +168,10 @@ def report(
 
 @paper.command()
 def pack(
-    state: Annotated[Path, typer.Argument(help="where runs are kept to go on", metavar="STATE")],
-    carried: Annotated[Path, typer.Argument(help="a new folder", metavar="DIR")],
+    state: Annotated[Path, typer.Argument(help="folder of unfinished runs", metavar="STATE")],
+    carried: Annotated[Path, typer.Argument(help="the folder to make", metavar="DIR")],
 ) -> None:
-    """Copy runs into small files (15 MiB), to go on elsewhere.
+    """Copy unfinished runs into small files (15 MiB), to continue elsewhere.
 
     \b
     fedtct paper pack runs/paper carried
@@ -176,10 +184,10 @@ def pack(
 
 @paper.command()
 def unpack(
-    carried: Annotated[Path, typer.Argument(help="what pack wrote", metavar="DIR")],
-    state: Annotated[Path, typer.Argument(help="where runs are to be kept", metavar="STATE")],
+    carried: Annotated[Path, typer.Argument(help="the folder that pack made", metavar="DIR")],
+    state: Annotated[Path, typer.Argument(help="folder to restore the runs to", metavar="STATE")],
 ) -> None:
-    """Make runs whole again that were packed.
+    """Restore runs that were packed.
 
     \b
     fedtct paper unpack carried runs/paper

@@ -19,7 +19,9 @@ def report(
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="also write RUN/tensorboard")] = False,
     mlflow: Annotated[bool, typer.Option("--mlflow", help="also log to MLflow ($MLFLOW_TRACKING_URI)")] = False,
 ) -> None:
-    """Write one page about runs, or compare them on it: accuracy, silos, classes, stage 2. It needs no network.
+    """Write one HTML page about one run, or comparing several.
+
+    It shows accuracy, silos, classes and stage 2, and needs no network.
 
     \b
     fedtct report runs/a

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 ENGINES = ("local", "flower")
 Config = Annotated[Path | None, typer.Option(help="a TOML file of settings; options override it", metavar="FILE")]
-Resume = Annotated[Path | None, typer.Option(help="go on with what was stopped in this folder", metavar="DIR")]
-Out = Annotated[Path | None, typer.Option(help="the new folder [under runs/]", metavar="DIR")]
-Json = Annotated[bool, typer.Option("--json", help="no progress; one JSON object on stdout")]
+Resume = Annotated[Path | None, typer.Option(help="resume what was stopped in this folder", metavar="DIR")]
+Out = Annotated[Path | None, typer.Option(help="the folder to make [under runs/]", metavar="DIR")]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON object, and no progress")]
 Engine = Annotated[
-    str, typer.Option(help="local, or flower for its simulation on Ray", metavar="NAME", show_default=False)
+    str,
+    typer.Option(help="local, or flower for Flower's simulation on Ray [local]", metavar="NAME", show_default=False),
 ]
 
 
@@ -40,7 +41,7 @@ def run(
     engine: Engine = "local",
     settings: dict[str, Any],
 ) -> None:
-    """Train across silos, and keep everything in a folder that can be gone on with.
+    """Train one method across silos; writes a folder that can be resumed.
 
     \b
     fedtct run --dataset fashion-mnist --split classes:2 --method tct --rounds 20,20 --out runs/a

@@ -76,56 +76,60 @@ class Settings:
     """All settings, with their defaults."""
 
     dataset: str = of_data("digits", "digits, fashion-mnist, cifar10, cifar100, module:function", "NAME")
-    data_dir: str = of_machine("", "where datasets are [$FEDTCT_DATA]", "DIR", rare=True)
-    limit: int = of_data(0, "train on so many samples only [0: all]", "N", rare=True)
+    data_dir: str = of_machine("", "folder of datasets [$FEDTCT_DATA]", "DIR", rare=True)
+    limit: int = of_data(0, "train on only N samples [0: all]", "N", rare=True)
     split: str = of_data("classes:2", "iid, classes:N or dirichlet:ALPHA", "SPLIT")
-    split_seed: int | str = of_data("seed", "seed of the split alone [that of --seed]", "N", rare=True)
+    split_seed: int | str = of_data("seed", "seed of the split only [as --seed]", "N", rare=True)
     silos: int = of_data(10, "how many silos", "N")
     data: str = of_data("", "your own data: a file or folder for each silo", "DIR")
-    target: str = of_data("", "of tables: the column that is to be learnt", "COLUMN")
+    target: str = of_data("", "tables: the column to learn", "COLUMN")
     task: str = of_data("auto", "classification or regression", "NAME", rare=True)
-    texts: tuple[str, ...] = of_data((), "of tables: columns whose numbers are codes", "COLUMN[,COLUMN]", rare=True)
-    ignore: tuple[str, ...] = of_data((), "of tables: columns to leave out", "COLUMN[,COLUMN]", rare=True)
-    group: str = of_data("", "of tables: whose a row is; all rows of one are held out or none", "COLUMN", rare=True)
-    test: str = of_data("", "your own test data, only scored", "FILE")
-    image_size: tuple[int, ...] = of_data(
-        (), "of image folders: height and width to scale to; 3,H,W: in colour", "H,W", rare=True
+    texts: tuple[str, ...] = of_data((), "tables: columns whose numbers are codes", "COLUMN[,COLUMN]", rare=True)
+    ignore: tuple[str, ...] = of_data((), "tables: columns to leave out", "COLUMN[,COLUMN]", rare=True)
+    group: str = of_data(
+        "", "tables: whose a row is (patient, machine); groups are held out whole", "COLUMN", rare=True
     )
-    holdout: float = of_data(0.0, "share of samples a silo holds out [0; --data: 0.2]", "SHARE")
+    test: str = of_data("", "your own test data, never trained on", "FILE")
+    image_size: tuple[int, ...] = of_data(
+        (), "image folders: scale to this height and width; 3,H,W: in colour", "H,W", rare=True
+    )
+    holdout: float = of_data(0.0, "share of samples each silo holds out [0; --data: 0.2]", "SHARE")
     method: str = of_method("tct", "tct, fedavg, ... (see above)", "NAME")
     model: str = of_training("mlp", "linear, mlp, simple-cnn, resnet18-bn or -gn, module:function", "NAME")
-    rounds: tuple[int, ...] = of_method((100, 100), "rounds [200]; for tct of stage 1 and 2 [100,100]", "N[,N]")
-    per_round: int = of_method(0, "silos that train in a round of stage 1, drawn anew [0: all]", "N", rare=True)
-    local_epochs: int = of_method(5, "epochs a silo trains in a round", "N")
-    batch_size: int = of_training(64, "samples in a step", "N")
-    lr: float = of_training(0.1, "learning rate; of several one is chosen", "LR[,LR]")
+    rounds: tuple[int, ...] = of_method((100, 100), "rounds [200]; tct: of stage 1 and of stage 2 [100,100]", "N[,N]")
+    per_round: int = of_method(0, "silos drawn for each round of stage 1 [0: all]", "N", rare=True)
+    local_epochs: int = of_method(5, "epochs that a silo trains in a round", "N")
+    batch_size: int = of_training(64, "samples in a training step", "N")
+    lr: float = of_training(0.1, "learning rate; held-out samples choose between several", "LR[,LR]")
     weight_decay: float = of_training(1e-5, "weight decay", "X", rare=True)
     trainable: str = of_training("all", "all, last-layer or last:N", "PART", rare=True)
     augment: str = of_training("none", "none or crop-flip", "NAME")
     pretext: str = of_method(
-        "none", "TCT: stage 1 learns how images are turned, not labels: rotations", "NAME", rare=True
+        "none", "TCT: with rotations, stage 1 learns how images are turned, not labels", "NAME", rare=True
     )
-    init_weights: str = of_training("", "start from this state dict", "FILE", rare=True)
-    patience: int = of_method(0, "stop after N rounds without a better holdout", "N")
+    init_weights: str = of_training("", "a state dict to start from", "FILE", rare=True)
+    patience: int = of_method(0, "stop after N rounds without a better score on held-out samples", "N")
     evaluate_every: int = of_method(1, "rate the model every N rounds", "N", rare=True)
-    mu: float = of_method(0.01, "FedProx's proximal strength", "X", rare=True)
-    alpha: float = of_method(0.01, "FedDyn's regularisation", "X", rare=True)
-    server_lr: float = of_method(0.1, "FedAdam's server learning rate", "X", rare=True)
-    p: int = of_method(100_000, "TCT: tangent features", "N")
+    mu: float = of_method(0.01, "FedProx: proximal strength", "X", rare=True)
+    alpha: float = of_method(0.01, "FedDyn: regularisation", "X", rare=True)
+    server_lr: float = of_method(0.1, "FedAdam: the server's learning rate", "X", rare=True)
+    p: int = of_method(100_000, "TCT: number of tangent features", "N")
     normalize: bool = of_method(True, "TCT: normalise the features", "", rare=True)
-    stage1: str = of_method("fedavg", "TCT: another stage 1: scaffold, ... or module:Class", "NAME")
-    stage2: str = of_method("scaffold", "TCT: scaffold, ridge, ... or module:Class [--data: ridge]", "NAME")
+    stage1: str = of_method("fedavg", "TCT: stage 1: fedavg, scaffold, ... or module:Class", "NAME")
+    stage2: str = of_method(
+        "scaffold", "TCT: stage 2: scaffold, ridge, ... or module:Class [scaffold; --data: ridge]", "NAME"
+    )
     steps: int = of_method(500, "TCT: local steps in a round of stage 2", "N", rare=True)
     stage2_lr: float | str = of_method("auto", "TCT: step size of stage 2, or auto", "LR", rare=True)
-    ridge: float | str = of_method("gcv", "TCT: ridge strength, gcv or holdout", "X", rare=True)
-    d: int = of_method(4096, "TCT: features of ridge [4096; --data: 1024]", "N", rare=True)
-    epsilon: float = of_method(0.0, "differential privacy of every sample [0: none]", "E")
+    ridge: float | str = of_method("gcv", "TCT: strength of ridge, or how to choose it: gcv or holdout", "X", rare=True)
+    d: int = of_method(4096, "TCT: number of features for ridge [4096; --data: 1024]", "N", rare=True)
+    epsilon: float = of_method(0.0, "differential privacy of every sample, with this epsilon [0: none]", "E")
     delta: float = of_method(DELTA, "the chance that differential privacy fails", "X", rare=True)
-    clip: float = of_method(1.0, "the norm that updates of stage 1 are clipped to", "X", rare=True)
-    seed: int = of_draws(0, "seed of the split, the weights, every draw", "N")
+    clip: float = of_method(1.0, "norm that private updates of stage 1 are clipped to", "X", rare=True)
+    seed: int = of_draws(0, "seed of every random draw: split, weights, training [0]", "N")
     device: str = of_machine("auto", "auto, cpu or cuda", "NAME")
     precision: str = of_training(
-        "auto", "of networks: fp32, bf16, or auto, bf16 on a GPU but for rows of numbers", "NAME", rare=True
+        "auto", "for networks: fp32, bf16 or auto (bf16 on a GPU, except for rows of numbers)", "NAME", rare=True
     )
 
     def __post_init__(self) -> None:
