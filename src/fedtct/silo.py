@@ -112,7 +112,7 @@ class Silo(SiloData):
         kept_x, kept_y = (take(x, kept), take(y, kept)) if len(held) else (x, y)
         held_x = take(x, held)
         warn_of_copies(
-            held_x, [kept_x], f"samples that {name} holds out", "drop copies; if several are of one person, name groups"
+            held_x, [kept_x], f"samples that {name} holds out", "drop the copies; if one person has several, set groups"
         )
         by_groups = groups is not None and holdout > 0
         super().__init__(name, kept_x, kept_y, held_x, take(y, held), by_groups)

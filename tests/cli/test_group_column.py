@@ -48,8 +48,8 @@ def test_runs_hold_out_whole_groups_and_know_it_when_read_again(owners, capsys):
 
 def test_what_groups_cannot_be_is_said_before_any_work(owners, folder, capsys):
     bad = {
-        "--group pat": "north.csv has no column 'pat', which group names. It has age, town, state, cost, patient",
-        "--group state": "'state' is what is learnt: group must be another column",
+        "--group pat": "north.csv has no column 'pat', which is set as group. It has age, town, state, cost, patient",
+        "--group state": "'state' is the target: group must be another column",
         "--group town --group patient": "--group is given twice",
         "--group town": "of 60 samples have no group",
     }
@@ -63,7 +63,7 @@ def test_what_groups_cannot_be_is_said_before_any_work(owners, folder, capsys):
     assert "south: all 40 samples are of one group" in capsys.readouterr().err
     np.savez("silos/east.npz", x=np.zeros((9, 3)), y=["ill"] * 9)
     assert main(["run", *ASKED]) == 2
-    assert "east.npz is no .csv or .parquet file, and has no column 'patient'" in capsys.readouterr().err
+    assert "east.npz is not a .csv or .parquet file and has no column 'patient'" in capsys.readouterr().err
     assert not (folder / "x").exists()
 
 

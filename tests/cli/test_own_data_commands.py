@@ -251,7 +251,7 @@ def test_silos_with_grey_and_with_coloured_images(folder, capsys):
     shutil.copytree(folder / "pictures" / "a", folder / "test")
     asked = ["run", "--data", "pictures", "--test", "test", "--model", "linear", *QUICK, "--holdout", "0"]
     assert main([*asked, "--out", "c"]) == 2
-    todo = "set image_size to 3,8,8 for all in colour, or to 1,8,8 for all in grey (--image-size in a command)"
+    todo = "set image_size to 3,8,8 for colour, or to 1,8,8 for grey (--image-size in a command)"
     assert todo in capsys.readouterr().err
     for channels in ("3", "1"):
         assert main([*asked, "--image-size", f"{channels},8,8", "--out", channels, "--json"]) == 0
@@ -292,7 +292,7 @@ def test_predictions_of_numbers_and_of_a_model_of_ones_own(folder, capsys):
         "predict b --input test.csv": "made from a model of your own: give it with --model mine:build",
         "predict b/model --input test.csv": "made from a model of your own (Sequential): give it to load, as model, or",
         "predict c --input none.csv": "cannot read none.csv: No such file",
-        "predict c --input text.csv": "text.csv: column 'age' holds texts, the silos' numbers",
+        "predict c --input text.csv": "text.csv: column 'age' holds texts, but the silos' column holds numbers",
         "predict c --input p.csv": "p.csv has no column 'age', 'town', 'cost', which the silos learn from",
         "predict cut --input test.csv": "model.safetensors holds no model that fedtct saved or exported, or is damaged",
         "predict c --input test.csv --out c": "c exists",
@@ -311,7 +311,7 @@ def test_predictions_of_numbers_and_of_a_model_of_ones_own(folder, capsys):
 
 BAD = {
     "run --data nowhere --target state": "there is no folder nowhere",
-    "run --data silos": "say which column is to be learnt",
+    "run --data silos": "set target (--target) to the column to learn",
     "run --data silos --target stat": "has no column 'stat'",
     "run --data silos --target state --task regression": "a regression needs numbers",
     "run --data silos --target state --task guess": "unknown task 'guess'",
@@ -329,13 +329,13 @@ BAD = {
     "run --data silos --target state --holdout 1": "holdout is a share",
     "run --data silos --target state --image-size 3": "a height and a width",
     "run --data silos --target state --image-size 4,8,8": "a height and a width",
-    "run --data silos --target state --texts town,twn": "has no column 'twn' of texts",
-    "run --data silos --target state --ignore state": "'state' is what is learnt: leave it out of ignore",
+    "run --data silos --target state --texts town,twn": "has no column 'twn', which texts lists",
+    "run --data silos --target state --ignore state": "'state' is the target: remove it from ignore",
     "run --texts ward": "texts is for your own data",
     "run --data strange --target state": "column 'age' holds numbers in north and texts in other",
     "run --data test.csv --target state": "test.csv is a file, not a folder",
     "run --data loose": "1.png has no class: put it into a folder",
-    "run --data latin --target state": "no UTF-8 text; save it as CSV in UTF-8",
+    "run --data latin --target state": "not UTF-8 text; save it as CSV in UTF-8",
     "run --data silos --target state --out test.csv/a": "cannot be made",
     "run --data silos --target state --test silos/north.csv": "give it a place of its own",
     "compare --data silos --target state --test linked.csv --methods fedavg": "give it a place of its own",

@@ -81,7 +81,7 @@ def test_what_is_wrong_in_several_files_is_said_at_once(folder, capsys):
         table.loc[:1, "state"] = None
         table.to_csv(f"silos/{name}.csv", index=False)
     assert main(["run", "--data", "silos", "--target", "state"]) == 2
-    told = "rows have no 'state' (nothing, NA, None or null is there): fill it in, or drop them"
+    told = "rows have no 'state' (empty, NA, None or null): fill it in, or drop these rows"
     assert capsys.readouterr().err.splitlines() == [
         f"fedtct: silos/east.csv: 2 of 20 {told}",
         f"silos/north.csv: 2 of 60 {told} (the same in west)",

@@ -61,7 +61,7 @@ BAD = {
     "run --method sgd": "centralized, fedavg-last-layer, tct, module:Class",
     "run --split by-hand": "unknown split 'by-hand'",
     "run --split classes:11": "classes:11",
-    "run --silos 2000 --split iid": "2000 silos are more than the 1437 samples",
+    "run --silos 2000 --split iid": "there are 2000 silos but only 1437 samples",
     "run --silos ten": "silos must be a whole number, it is 'ten'",
     "run --p 0": "p must be at least 1",
     "run --rounds 20": "two numbers such as 20,20",

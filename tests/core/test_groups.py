@@ -67,7 +67,7 @@ BAD = [
     (pd.array([1, None] * 5, dtype="Int64"), "5 of 10 samples have no group"),
     (np.zeros((10, 2)), "groups must be a list or an array of names or numbers"),
     ([[1]] * 10, "groups must be a list or an array of names or numbers"),
-    (["one"] * 10, "all 10 samples are of one group, and so none can be held out: set holdout to 0"),
+    (["one"] * 10, "all 10 samples are of one group, so none can be held out: set holdout to 0"),
 ]
 
 

@@ -48,14 +48,14 @@ def with_value(value):
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
-        (X, Y - 1, "labels start at 0, some are below.*; the least is -1"),
+        (X, Y - 1, "some labels are below 0: .*;  the least is -1"),
         (X, Y.unsqueeze(1), "y must be a vector of labels, numbers or names"),
         (X, 3, "y must be a vector of labels, numbers or names"),
         (X, Y / Y, "targets are NaN, infinite or huge"),
         (X, X[:, 0].double() * 1e300, "20 of 20 targets are NaN, infinite or huge"),
         (np.ma.masked_less(X.numpy(), 0.5), Y, "some values are masked"),
         (X, np.ma.masked_equal(Y.numpy(), 1), "some values are masked"),
-        (X[:2], ["cat", None], "1 of 2 labels are missing or no texts"),
+        (X[:2], ["cat", None], "1 of 2 labels are missing or not texts"),
         (X[:2], [["cat"], ["dog"]], "y must be a vector of labels, numbers or names"),
         (X, "diagnosis", "y must be a vector of labels, numbers or names"),
         (X[:, :0], Y, r"x has shape \(20, 0\) for 20 labels"),
@@ -108,7 +108,7 @@ def test_no_silos():
     ("test", "message"),
     [
         ((X, Y + 1), "the test data has labels outside 0 … 2: the silos have 3 classes"),
-        ((X, Y - 1), "the test data: labels start at 0"),
+        ((X, Y - 1), "the test data: some labels are below 0"),
         ((X[:, :2], Y), r"the test data: samples have shape \(2,\), expected \(4,\)"),
         ((X.byte(), Y), "the test data: samples are torch.uint8, expected torch.float32"),
         ((X[:0], Y[:0]), "the test data is empty"),

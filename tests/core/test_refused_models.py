@@ -223,7 +223,7 @@ def test_a_model_with_another_number_of_outputs_than_was_asked_for(model):
     ],
     ids=["numbers", "names"],
 )
-@pytest.mark.filterwarnings("ignore:y holds a few whole numbers")
+@pytest.mark.filterwarnings("ignore:y holds a few different whole numbers")
 def test_a_number_of_classes_that_the_data_contradicts(y, told):
     for method in (FedAvg, Centralized):
         with pytest.raises(FedtctError, match=told):

@@ -89,7 +89,7 @@ def test_a_table_is_learnt_saved_and_predicted_from(tmp_path):
     assert Centralized("mlp", **TRAIN).fit(silos).history[-1].train_accuracy > 0.5
     with pytest.raises(FedtctError, match="x has no column 'b', 'c', which"):
         loaded.predict(table[["a"]])
-    with pytest.raises(FedtctError, match="column 'a' holds texts, the silos' numbers"):
+    with pytest.raises(FedtctError, match="column 'a' holds texts, but the silos' column holds numbers"):
         loaded.predict(table.assign(a="old"))
 
 
@@ -195,7 +195,7 @@ def test_a_column_of_many_different_texts_is_refused():
 @pytest.mark.parametrize(
     ("values", "odd"),
     [
-        ([*map(str, range(60)), "?", "n/k"], r"numbers but for \?, n/k, and"),
+        ([*map(str, range(60)), "?", "n/k"], r"numbers except for \?, n/k, so"),
         ([*map(str, range(10)), "3A"], ""),  # wards
         ([f"{n}{'A' * (n % 2)}" for n in range(60)], ""),
     ],
@@ -205,7 +205,7 @@ def test_texts_among_numbers_are_told(values, odd, recwarn):
     """They make categories of a column of ages, whose order is then lost."""
     silo = Silo(pd.DataFrame({"age": values}), labels(len(values)), name="north")
     silo.describe()
-    told = [str(warning.message) for warning in recwarn if "holds numbers but for" in str(warning.message)]
+    told = [str(warning.message) for warning in recwarn if "holds numbers except for" in str(warning.message)]
     assert len(told) == bool(odd)
     assert all(re.search(f"north: column 'age' holds {odd}", text) for text in told)
 

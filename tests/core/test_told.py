@@ -75,7 +75,7 @@ def test_a_network_that_gives_probabilities_is_told_of(last, warns, recwarn):
 )
 def test_arrays_whose_columns_differ_in_scale_are_taken_as_they_are_but_not_silently(x, warns, recwarn):
     Silo(x, [0, 1])
-    assert ["differ much in scale" in str(warning.message) for warning in recwarn] == [True] * warns
+    assert ["on very different scales" in str(warning.message) for warning in recwarn] == [True] * warns
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ TABLE = pd.DataFrame(X.numpy(), columns=list("abc"))
 )
 def test_a_few_whole_numbers_written_as_real_ones_are_not_taken_as_quantities_silently(x, y, warns, recwarn):
     Silo(x, y)
-    told = [str(w.message) for w in recwarn if "whole numbers written as real ones" in str(w.message)]
+    told = [str(w.message) for w in recwarn if "whole numbers, written like 1.0" in str(w.message)]
     assert ["y.astype(int)" in text for text in told] == [True] * warns
 
 

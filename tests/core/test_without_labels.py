@@ -95,8 +95,8 @@ def test_nothing_is_rated_before_there_is_a_classifier():
         (lambda: FedAvg(pretext="jigsaw"), "unknown pretext 'jigsaw'. Known: none, rotations"),
         (lambda: FedAvg(pretext="rotations", patience=3), "patience judges by how good a model is"),
         (lambda: FedAvg(net(), **ROTATIONS).fit(deal(torch.arange(30) % 4)), "use it as TCT's stage 1"),
-        (lambda: tct(FedAvg(**ROTATIONS)).fit([(torch.rand(9, 16), torch.arange(9) % 4)]), "turns square images"),
-        (lambda: TCT("mlp", FedAvg(**ROTATIONS)).fit([(images(), torch.rand(30))]), "two outputs or more"),
+        (lambda: tct(FedAvg(**ROTATIONS)).fit([(torch.rand(9, 16), torch.arange(9) % 4)]), "needs square images"),
+        (lambda: TCT("mlp", FedAvg(**ROTATIONS)).fit([(images(), torch.rand(30))]), "two or more outputs"),
     ],
 )
 def test_what_cannot_work_is_refused(wrong, message):

@@ -14,7 +14,7 @@ from fedtct import Silo
 from fedtct.cli import main
 from fedtct.data.copies import warn_of_copies
 
-COPIES = "are equal to samples that are trained on"
+COPIES = "are equal to training samples"
 
 
 @settings(max_examples=30, deadline=None)
@@ -29,7 +29,7 @@ def test_those_that_are_copies_are_counted(new: int, copied: int, kind: str) -> 
         rated = rated[["of", "c", "a", "b"]]
     with warnings.catch_warnings(record=True, action="always") as heard:
         warn_of_copies(rated, [trained[:7], trained[7:]], "test samples", "leave them out")
-    told = [f"{copied} of {copied + new} test samples {COPIES}, so ratings say less about new ones: leave them out"]
+    told = [f"{copied} of {copied + new} test samples {COPIES}, so scores say less about new samples: leave them out"]
     assert [str(warning.message) for warning in heard] == (told if copied >= 0.05 * (copied + new) else [])
 
 

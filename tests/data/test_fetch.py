@@ -134,7 +134,7 @@ def test_a_cut_download_goes_on_where_it_stopped(site, one_file, tmp_path):
 
 def test_a_download_that_stays_cut_is_resumed_by_the_next_fetch(site, one_file, tmp_path):
     site.cuts = [1000, 1000, 1000]
-    with pytest.raises(FedtctError, match=r"images.gz \(the connection was cut\).*goes on where it stopped"):
+    with pytest.raises(FedtctError, match=r"images.gz \(the connection was cut\).*continues where it stopped"):
         fetch("fashion-mnist", tmp_path)
     assert tree(tmp_path) == ["FashionMNIST/raw/images.gz.part"]
     fetch("fashion-mnist", tmp_path)

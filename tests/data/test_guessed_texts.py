@@ -196,8 +196,8 @@ def test_columns_to_ignore_are_as_if_they_were_not_there(tmp_path):
 @pytest.mark.parametrize(
     ("how", "told"),
     [
-        ({"texts": ["cod"]}, "a.csv has no column 'cod' of texts. It has code, x, y"),
-        ({"ignore": ["y"]}, "'y' is what is learnt: leave it out of ignore"),
+        ({"texts": ["cod"]}, "a.csv has no column 'cod', which texts lists. It has code, x, y"),
+        ({"ignore": ["y"]}, "'y' is the target: remove it from ignore"),
         ({"ignore": ["x"], "texts": ["x"]}, "'x' is in texts and in ignore"),
     ],
 )
@@ -234,7 +234,7 @@ def test_a_column_of_texts_that_is_empty_in_a_file_holds_missing_values(tmp_path
 def test_numbers_with_a_unit_are_refused_unless_they_are_codes(form, tmp_path):
     values = [form.format(k) for k in range(30)]
     file = write(tmp_path / "a.csv", x=values, y=["ill", "well"] * 15)
-    with pytest.raises(FedtctError, match="holds numbers with a unit beside them: write the numbers alone") as refused:
+    with pytest.raises(FedtctError, match="holds numbers with a unit: write only the numbers") as refused:
         read_samples(file, Reading("y"))
     assert values[0] not in refused.value.shareable
     assert read_samples(file, Reading("y", texts=["x"]))[0]["x"].tolist() == values

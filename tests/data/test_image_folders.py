@@ -59,7 +59,7 @@ def test_images_in_grey_and_in_colour_and_hidden_files_among_them(tmp_path):
     (tmp_path / "cat" / "._0.png").write_bytes(b"what a Mac leaves")
     assert read_samples(tmp_path, Reading())[0].shape == (1, 3, 4, 4)
     Image.new("L", (4, 4)).save(tmp_path / "cat" / "1.png")
-    with pytest.raises(FedtctError, match="set image_size to 3,4,4 for all in colour, or to 1,4,4 for all in grey"):
+    with pytest.raises(FedtctError, match="set image_size to 3,4,4 for colour, or to 1,4,4 for grey"):
         read_samples(tmp_path, Reading(image_size=(4, 4)))
     assert read_samples(tmp_path, Reading(image_size=(3, 4, 4)))[0].shape == (2, 3, 4, 4)
     assert read_samples(tmp_path, Reading(image_size=(1, 4, 4)))[0].shape == (2, 1, 4, 4)

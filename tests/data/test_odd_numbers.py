@@ -38,7 +38,7 @@ RECORDS = {
 @pytest.mark.parametrize("case", RECORDS)
 def test_numbers_of_records_are_told_of_once(case):
     (said,) = told_of(*RECORDS[case])
-    assert said.startswith("column 'a' holds another whole number in every row")
+    assert said.startswith("column 'a' has a different whole number in every row")
     assert "--ignore" in said
 
 

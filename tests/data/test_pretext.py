@@ -34,9 +34,9 @@ def test_every_turn_occurs_about_equally_often():
 @pytest.mark.parametrize(
     ("shape", "outputs", "reason"),
     [
-        ((10,), 4, r"turns square images .* shape \(10,\)"),
-        ((3, 8, 6), 4, r"turns square images .* shape \(3, 8, 6\)"),
-        ((3, 8, 8), 1, "two outputs or more"),
+        ((10,), 4, r"needs square images .* shape \(10,\)"),
+        ((3, 8, 6), 4, r"needs square images .* shape \(3, 8, 6\)"),
+        ((3, 8, 8), 1, "two or more outputs"),
     ],
 )
 def test_what_cannot_be_turned_is_refused(shape, outputs, reason):

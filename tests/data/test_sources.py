@@ -182,7 +182,7 @@ def test_a_target_that_is_there_twice_is_not_learnt_from(tmp_path):
 def test_a_file_that_is_no_silo_is_not_passed_over_in_silence(tmp_path):
     (tmp_path / "north.csv").write_text("a,y\n1,2\n")
     (tmp_path / "south.xlsx").write_text("")
-    with pytest.warns(UserWarning, match=r"south\.xlsx is taken for no silo"):
+    with pytest.warns(UserWarning, match=r"south\.xlsx is left out: it is not an"):
         assert list(silo_paths(tmp_path)) == ["north"]
 
 
@@ -241,10 +241,10 @@ def test_what_cannot_be_read(tmp_path):
         ("binary.csv", "b", "cannot be read as a table"),
         ("text.parquet", "b", "cannot be read as a table"),
         ("none.csv", "b", "cannot read .*none.csv: No such file"),
-        ("a.csv", "", "say which column is to be learnt, as target .--target., of a, b"),
+        ("a.csv", "", "set target .--target. to the column to learn, one of a, b"),
         ("a.csv", "c", "has no column 'c'. It has a, b"),
         ("commas.csv", "a", "has no column 'a'. It has a, b; c$"),
-        ("a.xlsx", "b", r"is no \.npz, \.csv or \.parquet file"),
+        ("a.xlsx", "b", r"is not an \.npz, \.csv or \.parquet file"),
         ("none.npz", "", "cannot read .*none.npz: No such file"),
     ]:
         with pytest.raises(FedtctError, match=message):
@@ -263,7 +263,7 @@ def test_what_cannot_be_read(tmp_path):
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
 def test_a_nul_byte_is_no_part_of_a_category(end, tmp_path):
     (tmp_path / "a.csv").write_bytes(end.join(["sex,y", "f,1", "m\0,0", "f,1", ""]).encode())
-    with pytest.raises(FedtctError, match=r"a\.csv is damaged, or no UTF-8 text: line 3 holds a NUL byte"):
+    with pytest.raises(FedtctError, match=r"a\.csv is damaged or not UTF-8 text: line 3 has a NUL byte"):
         read_table(tmp_path / "a.csv")
 
 
@@ -282,7 +282,7 @@ def test_rows_that_end_too_early_are_told_of(text, lines, tmp_path, recwarn):
     (tmp_path / "a.csv").write_bytes(text.encode())
     read_table(tmp_path / "a.csv")
     said = [str(w.message) for w in recwarn]
-    assert [f"fewer fields than columns in line {listing(lines)}, and" in text for text in said] == [True] * bool(lines)
+    assert [f"too few fields in line {listing(lines)}, and" in text for text in said] == [True] * bool(lines)
 
 
 def test_folders_keep_all_of_their_names(tmp_path):
@@ -312,7 +312,7 @@ def test_texts_of_an_array_may_be_bytes(task, tmp_path):
     np.savez(tmp_path / "a.npz", x=np.ones((3, 2)), y=np.char.encode(names, "utf-8"))
     assert Silo(*read_samples(tmp_path / "a.npz", Reading(task=task))).y.tolist() == names.tolist()
     np.savez(tmp_path / "b.npz", x=np.ones((3, 2)), y=np.char.encode(names, "latin-1"))
-    with pytest.raises(FedtctError, match=r"b\.npz: y holds bytes that are no UTF-8 texts: save it with astype\(str\)"):
+    with pytest.raises(FedtctError, match=r"b\.npz: y holds bytes that are not UTF-8 text: save it with astype\(str\)"):
         read_samples(tmp_path / "b.npz", Reading(task=task))
 
 
@@ -352,7 +352,7 @@ def test_columns_without_a_name_are_left_out_if_they_are_empty_and_else_refused(
 def test_a_first_line_that_comes_again_is_no_sample(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text("age,state\nold,ill\nyoung,well\nage, state\nold,ill\n")
-    with pytest.raises(FedtctError, match="row 3 holds the names of columns again"):
+    with pytest.raises(FedtctError, match="row 3 repeats the column names"):
         read_table(file)
     file.write_text("age,state\nold,ill\nage,well\n")
     assert len(read_table(file)) == 2

@@ -170,7 +170,7 @@ def test_an_impossible_deal_is_an_error(monkeypatch):
         ({"y": ["ill", None]}, "1 of 2 labels are missing"),
         ({"silos": 0}, "silos must be at least 1"),
         ({"silos": 3.0}, "silos must be a whole number"),
-        ({"silos": 31}, "31 silos are more than the 30 samples"),
+        ({"silos": 31}, "there are 31 silos but only 30 samples"),
         ({"seed": -1}, "seed must not be negative"),
         ({"seed": None}, "seed must be a whole number"),
         ({"split": "even"}, "iid, classes:N, dirichlet:ALPHA"),

@@ -114,7 +114,7 @@ def test_what_a_strange_error_says_does_not_leave_the_silo(raised, told, grid, c
 def test_nor_does_a_label_that_is_none(grid, caplog):
     x, y = parts()[1]
     grid.setups[101] = replace(grid.setups[101], load=lambda: fedtct.Silo(x, torch.full_like(y, -4711), name="s1"))
-    with pytest.raises(fedtct.FedtctError, match="s1: labels start at 0, some are below") as error:
+    with pytest.raises(fedtct.FedtctError, match="s1: some labels are below 0") as error:
         PRIVATE.fit(over(grid, min_silos=4))
     assert "47" not in str(error.value)
     assert "-4711" in caplog.text

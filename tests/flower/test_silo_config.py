@@ -253,7 +253,7 @@ def test_whoever_is_held_out_is_held_out_whole(tmp_path):
     assert list(loaded.x) == ["age"]
     assert len(loaded.held_x) == 6
     assert not {age // 3 for age in loaded.x["age"]} & {age // 3 for age in loaded.held_x["age"]}
-    with pytest.raises(FedtctError, match="has no column 'ward', which group names"):
+    with pytest.raises(FedtctError, match="has no column 'ward', which is set as group"):
         silo(tmp_path, f'{asked}group = "ward"').load()
     (tmp_path / "own.py").write_text("def data():\n    return [[1.0], [2.0]], [0, 1]\n")
     with pytest.raises(FedtctError, match="group names a column"):

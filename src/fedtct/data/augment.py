@@ -60,4 +60,6 @@ AUGMENTATIONS: dict[str, Augmentation | None] = {
 def check_augmentation(name: str, shape: tuple[int, ...]) -> None:
     """Refuse to augment samples that are not images."""
     if AUGMENTATIONS[name] is not None and len(shape) != 3:
-        raise FedtctError(f"augment='{name}' needs images (channels, height, width), the samples have shape {shape}")
+        raise FedtctError(
+            f"augment='{name}' needs images (channels, height, width), but the samples have shape {shape}"
+        )

@@ -20,8 +20,8 @@ def warn_of_copies(rated: Inputs, trained: Iterable[Inputs], what: str, cure: st
     copies = int(np.isin(_fingerprints(rated), known).sum())
     if copies >= WORTH_A_WORD * len(rated):
         warnings.warn(
-            f"{copies} of {len(rated)} {what} are equal to samples that are trained on, so ratings say less about new "
-            f"ones: {cure}",
+            f"{copies} of {len(rated)} {what} are equal to training samples, so scores say less about new samples: "
+            f"{cure}",
             stacklevel=3,
         )
 

@@ -14,8 +14,8 @@ def refuse_nul(path: Path) -> None:
     if (place := data.find(0)) >= 0:
         line = len(data[: place + 1].splitlines())
         raise FedtctError(
-            f"{path} is damaged, or no UTF-8 text: line {line} holds a NUL byte; mend it, or save the table again as "
-            "CSV in UTF-8"
+            f"{path} is damaged or not UTF-8 text: line {line} has a NUL byte. Fix it, or save the table again as CSV "
+            "in UTF-8"
         )
 
 
@@ -29,7 +29,7 @@ def warn_of_short_rows(path: Path, how: dict[str, Any], fields: int) -> None:
         short = [rows.line_num for row in rows if len(row) < fields and any(map(str.strip, row))]
     if lines := [line for line in short if line > how["skiprows"]]:
         warnings.warn(
-            f"{path} has fewer fields than columns in line {listing(lines, most=3)}, and what lacks there counts as "
-            "missing: was the file cut off, or a field left out?",
+            f"{path} has too few fields in line {listing(lines, most=3)}, and the rest of the row counts as missing: "
+            "was the file cut off, or a field left out?",
             stacklevel=2,
         )

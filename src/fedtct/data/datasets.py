@@ -113,13 +113,13 @@ def _load_own(name: str, root: Path) -> Dataset:
     train, test = (_own_samples(getattr(found, part), f"{part} of {name}", found.num_classes) for part in PARTS)
     (here, kind), (there, other) = ((tuple(x.shape[1:]), x.dtype) for x, _ in (train, test))
     if (here, kind) != (there, other):
-        raise FedtctError(f"{name}: samples to train on are {here} of {kind}, to test on {there} of {other}")
+        raise FedtctError(f"{name}: training samples are {here} of {kind}, but test samples {there} of {other}")
     return replace(found, train=train, test=test)
 
 
 def _own_samples(given: Any, whose: str, num_classes: int) -> Samples:
     if not isinstance(given, tuple | list) or len(given) != 2:
-        raise FedtctError(f"{whose} must be fedtct.Samples(x, y), it is {type(given).__name__}")
+        raise FedtctError(f"{whose} must be fedtct.Samples(x, y), not {type(given).__name__}")
     x, y = as_samples(given[0], given[1], whose)
     if not isinstance(x, Tensor):
         raise FedtctError(f"{whose} is a table: give arrays of numbers, or a file for each silo with --data")

@@ -113,7 +113,8 @@ def fetch(name: str, data_dir: str | Path | None = None, *, progress: Progress |
                 written += missing
     except OSError as error:
         raise FedtctError(
-            f"cannot write to {root} ({error}): make room or allow it, or set FEDTCT_DATA to another folder"
+            f"cannot write to {root} ({error}): free some space, allow writing there, or set FEDTCT_DATA to another "
+            "folder"
         ) from error
     return written
 
@@ -191,8 +192,8 @@ def _download(download: Download, part: Path, progress: Progress) -> None:
         if pause is not None:
             time.sleep(pause)
     raise FedtctError(
-        f"could not download {download.url} ({reason}): check the connection and fetch again; "
-        "it goes on where it stopped"
+        f"could not download {download.url} ({reason}): check the connection and fetch again; it continues where it "
+        "stopped"
     )
 
 

@@ -41,8 +41,8 @@ def _numbered(groups: Any, samples: int, whose: str) -> Tensor:
         raise FedtctError(f"{whose}: groups has {len(numbers)} entries for {samples} samples: give one for each")
     if missing := int((numbers < 0).sum()):
         raise FedtctError(
-            f"{whose}: {missing} of {samples} samples have no group: fill it in, with a name of its own for whoever is "
-            "alone, or drop them"
+            f"{whose}: {missing} of {samples} samples have no group: fill it in, with a unique name for each sample "
+            "that stands alone, or drop them"
         )
     return torch.from_numpy(numbers)
 
@@ -57,7 +57,7 @@ def _whole_groups(numbers: Tensor, count: int, whose: str) -> Tensor:
         return torch.zeros(len(numbers), dtype=torch.bool)
     if len(sizes) < 2:
         raise FedtctError(
-            f"{whose}: all {len(numbers)} samples are of one group, and so none can be held out: set holdout to 0, or "
+            f"{whose}: all {len(numbers)} samples are of one group, so none can be held out: set holdout to 0, or "
             "leave out groups (--group in a command)"
         )
     chosen, held = torch.zeros(len(sizes), dtype=torch.bool), 0

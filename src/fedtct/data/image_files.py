@@ -48,7 +48,7 @@ def read_images(folder: Path, size: Sequence[int] = ()) -> tuple[Any, list[Path]
             continue
         if pixels[-1].shape != pixels[0].shape:
             todo = to_be_alike(pixels[-1].shape, pixels[0].shape)
-            raise FedtctError(f"{file} has shape {pixels[-1].shape}, others {pixels[0].shape}: {todo}")
+            raise FedtctError(f"{file} has shape {pixels[-1].shape}, but others have {pixels[0].shape}: {todo}")
     if unread:
         raise _of_unread(folder, unread)
     return np.stack(pixels), files
@@ -61,7 +61,7 @@ def _of_unread(folder: Path, errors: Mapping[Path, Exception]) -> FedtctError:
     if not others:
         return FedtctError(str(first)) if ours else FedtctError(f"{file} cannot be read as an image", first)
     names = listing(path.relative_to(folder).as_posix() for path in errors)
-    told = f"{folder}: {names} cannot be read as images: mend or remove them. The first"
+    told = f"{folder}: {names} cannot be read as images: fix or remove them. The first"
     return FedtctError(f"{told}: {first}") if ours else FedtctError(told, first)
 
 
@@ -69,16 +69,16 @@ def _warn_of_others(folder: Path) -> None:
     """Warn of files that are left out, as they may be meant as samples."""
     others = [f for f in _visible(folder) if not _is_image(f)]
     if others:
-        count = "1 file is no image and is" if len(others) == 1 else f"{len(others)} files are no images and are"
+        count = "1 file is not an image and is" if len(others) == 1 else f"{len(others)} files are not images and are"
         example = others[0].relative_to(folder).as_posix()
-        warnings.warn(f"{folder}: {count} left out, such as {example}; {listing(IMAGES)} are read", stacklevel=3)
+        warnings.warn(f"{folder}: {count} left out, such as {example}; fedtct reads {listing(IMAGES)}", stacklevel=3)
 
 
 def to_be_alike(*shapes: Sequence[int]) -> str:
     """What to do about images of several shapes (C, H, W)."""
     channels = {shape[0] for shape in shapes}
     size = ",".join(map(str, shapes[0][1:]))
-    which = f" to 3,{size} for all in colour, or to 1,{size} for all in grey" if len(channels) > 1 else ""
+    which = f" to 3,{size} for colour, or to 1,{size} for grey" if len(channels) > 1 else ""
     return f"set image_size{which} (--image-size in a command)"
 
 
@@ -95,7 +95,7 @@ def image_files(folder: Path) -> list[Path]:
         meant = [file for file in _visible(folder) if file.suffix.lower() in WHOLE]
         todo = "it needs a folder for each class"
         if meant:
-            todo = f"{meant[0]} is given as it is, without a folder around it"
+            todo = f"{meant[0]} must be used as it is, without a folder around it"
         raise FedtctError(f"there are no images ({listing(IMAGES)}) in {folder}: {todo}")
     return files
 

@@ -69,8 +69,8 @@ def refuse_slips(values: Sequence[Any], whose: str) -> None:
         others = none
     if odd := sorted(set(others)) if written_otherwise and len(none) <= FEW_ODD * len(values) else odd_ones(values):
         raise FedtctError(
-            f"{whose} holds numbers, but not in {len(others)} of {len(values)} rows: write "
-            "numbers as 1234.5 and leave what is missing empty; if these are codes, list the column in texts",
+            f"{whose} holds numbers, but not in {len(others)} of {len(values)} rows: write numbers as 1234.5 and "
+            "leave missing values empty; if these are codes, list the column in texts",
             data=f". Found: {listing(odd)}",
         )
 
@@ -81,8 +81,7 @@ def _refuse_units(values: Sequence[str], whose: str) -> None:
     units = {match.groups(default="") for match in found if match}
     if all(found) and len(units) == 1 and any(*units) and len(set(values)) > MANY_NUMBERS:
         raise FedtctError(
-            f"{whose} holds numbers with a unit beside them: write the numbers alone; if these are codes, list the "
-            "column in texts",
+            f"{whose} holds numbers with a unit: write only the numbers; if these are codes, list the column in texts",
             data=f". Found: {listing(values, most=3)}",
         )
 

@@ -13,14 +13,14 @@ def warn_of_odd_numbers(name: str, values: NDArray[np.float64], to_ignore: str) 
     """Warn if a column seems to have such numbers, in the same words in every silo."""
     if are_of_records(values):
         warnings.warn(
-            f"column '{name}' holds another whole number in every row, in order or with few left out, as numbers of "
-            f"records are: if it says nothing about a sample, {to_ignore}",
+            f"column '{name}' has a different whole number in every row, as record numbers do: if it says nothing "
+            f"about a sample, {to_ignore}",
             stacklevel=2,
         )
     for mark in marks_of_missing(values):
         warnings.warn(
-            f"column '{name}' holds {mark:.0f} in several rows, unlike all its other values: if it stands for what "
-            "is missing, leave these empty",
+            f"column '{name}' holds {mark:.0f} in several rows, unlike all its other values: if it marks missing "
+            "values, leave them empty",
             stacklevel=2,
         )
 

@@ -29,7 +29,7 @@ def check_pretext(name: str, shape: tuple[int, ...], outputs: int) -> None:
         return
     if len(shape) != 3 or shape[1] != shape[2]:
         raise FedtctError(
-            f"pretext='{name}' turns square images (channels, height, width), the samples have shape {shape}"
+            f"pretext='{name}' needs square images (channels, height, width), but the samples have shape {shape}"
         )
     if outputs < 2:
-        raise FedtctError(f"pretext='{name}' needs a model with two outputs or more: it has one, for a regression")
+        raise FedtctError(f"pretext='{name}' needs a model with two or more outputs: a regression's has one")

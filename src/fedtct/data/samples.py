@@ -31,7 +31,8 @@ def as_samples(x: Any, y: Any, whose: str, task: str = "auto") -> tuple[Inputs, 
         raise FedtctError(f"{whose} is empty: a silo needs at least one sample")
     if x.ndim < 2 or len(x) != len(y) or 0 in x.shape:
         raise FedtctError(
-            f"{whose}: x has shape {tuple(x.shape)} for {len(y)} labels; it needs a row a label, and something in it"
+            f"{whose}: x has shape {tuple(x.shape)} for {len(y)} labels: it needs one row for each label, and values "
+            "in it"
         )
     _warn_of_channels(x)
     if not task_is_known:
@@ -46,12 +47,12 @@ def as_inputs(x: Any, whose: str) -> Inputs:
     _refuse_masked_and_sparse(x, whose)
     x = _as_tensor(x, whose)
     if x.is_complex():
-        raise FedtctError(f"{whose}: samples must be real numbers, they are {x.dtype}")
+        raise FedtctError(f"{whose}: samples must be real numbers, not {x.dtype}")
     if x.dtype != torch.uint8:
         x = x.float() if x.is_floating_point() or x.dtype == torch.bool else x.long()
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         bad = int((~torch.isfinite(x.flatten(1) if x.ndim > 1 else x[:, None]).all(1)).sum())
-        raise FedtctError(f"{whose}: {bad} of {len(x)} samples hold NaN or infinite values: mend or drop them")
+        raise FedtctError(f"{whose}: {bad} of {len(x)} samples hold NaN or infinite values: fix or drop them")
     return x
 
 
@@ -60,7 +61,7 @@ def as_answers(y: Any, whose: str, task: str = "auto") -> Any:
     _refuse_masked_and_sparse(y, whose)
     y = y if isinstance(y, Tensor) else _as_array(y)
     if y.ndim != 1 or "complex" in str(y.dtype):
-        raise FedtctError(f"{whose}: y must be a vector of labels, numbers or names, it is {y.dtype} {tuple(y.shape)}")
+        raise FedtctError(f"{whose}: y must be a vector of labels, numbers or names, not {y.dtype} {tuple(y.shape)}")
     if task != "auto":
         y = numbers_or_names(y.tolist(), task, f"{whose}: y")
     if isinstance(y, np.ndarray) and y.dtype.kind in "OUSTb" and len(y):
@@ -68,15 +69,15 @@ def as_answers(y: Any, whose: str, task: str = "auto") -> Any:
     y = _as_tensor(y, whose)
     if y.is_floating_point():
         if bad := int((~(y.abs() <= LARGEST)).sum()):
-            raise FedtctError(f"{whose}: {bad} of {len(y)} targets are NaN, infinite or huge: mend or drop them")
+            raise FedtctError(f"{whose}: {bad} of {len(y)} targets are NaN, infinite or huge: fix or drop them")
         return y.double()
     if y.dtype == torch.bool:
         return _as_names(y.numpy(force=True), whose)
     y = y.long()
     if len(y) and int(y.min()) < 0:
         raise FedtctError(
-            f"{whose}: labels start at 0, some are below: number classes from 0, or give them as texts, and quantities "
-            "as real numbers (in Python y.astype(float)), or set task = regression",
+            f"{whose}: some labels are below 0: number classes from 0, or give them as texts; give quantities as real "
+            "numbers (in Python y.astype(float)), or set task = regression",
             data=f"; the least is {int(y.min())}",
         )
     return y
@@ -91,7 +92,7 @@ def _warn_of_channels(x: Inputs) -> None:
     if last in CHANNELS and last != middle and first not in CHANNELS:
         warnings.warn(
             f"samples of shape {(first, middle, last)} are taken as channels, height and width: if they are images "
-            "whose channels come last, transpose them to (N, C, H, W), in Python with x.transpose(0, 3, 1, 2) or, a "
+            "whose channels come last, transpose them to (N, C, H, W), with x.transpose(0, 3, 1, 2) or, for a "
             "tensor, x.permute(0, 3, 1, 2)",
             stacklevel=2,
         )
@@ -104,9 +105,9 @@ def _warn_of_whole_numbers(y: Any) -> None:
     different = y.unique()
     if len(different) <= FEW_WHOLE and len(different) < len(y) and bool((different == different.round()).all()):
         warnings.warn(
-            "y holds a few whole numbers written as real ones, as 1.0 is, and they are taken as quantities: if they "
-            "are classes, give them as whole numbers (in Python y.astype(int)), or set task = classification; if not, "
-            "task = regression",
+            "y holds a few different whole numbers, written like 1.0, and they are taken as quantities: if they are "
+            "classes, give them as whole numbers (in Python y.astype(int)), or set task = classification; if not, "
+            "set task = regression",
             stacklevel=2,
         )
 
@@ -114,14 +115,14 @@ def _warn_of_whole_numbers(y: Any) -> None:
 def numbers_or_names(values: Sequence[Any], task: str, whose: str) -> Any:
     """Plain values as answers: numbers of a regression, or names of classes."""
     if missing := sum(value is None for value in values):
-        raise FedtctError(f"{whose}: {missing} of {len(values)} labels are missing: mend or drop these samples")
+        raise FedtctError(f"{whose}: {missing} of {len(values)} labels are missing: add them, or drop these samples")
     if task == "regression":
         try:
             return np.array([float(value) for value in values])
         except (TypeError, ValueError) as error:
             raise FedtctError(f"{whose} holds texts: a regression needs numbers") from error
     if any(isinstance(value, float) and not value.is_integer() for value in values):
-        raise FedtctError(f"{whose} holds numbers that are not whole: they are no classes; try task = regression")
+        raise FedtctError(f"{whose} holds numbers that are not whole, which cannot be classes: try task = regression")
     return np.array(all_composed(str(int(value)) if isinstance(value, float) else str(value) for value in values))
 
 
@@ -132,8 +133,8 @@ def warn_of_scales(x: Inputs) -> None:
         sizes = sizes[sizes > 0]
         if len(sizes) and float(sizes.max()) > UNEVEN * min(1.0, float(sizes.median())):
             warnings.warn(
-                "features are large or differ much in scale, and arrays are taken as they are: standardise them, or "
-                "give a pandas.DataFrame, which is standardised over all silos",
+                "features are large or on very different scales, and arrays are used as they are: standardise them, "
+                "or give a pandas.DataFrame, which is standardised over all silos",
                 stacklevel=3,
             )
 
@@ -171,7 +172,7 @@ def join(parts: Sequence[Any]) -> Any:
 def _refuse_masked_and_sparse(values: Any, whose: str) -> None:
     """Refuse masked values, which would be taken as they are, and sparse matrices, of which no array can be made."""
     if hasattr(values, "toarray"):
-        raise FedtctError(f"{whose}: a sparse matrix is given: use its toarray()")
+        raise FedtctError(f"{whose}: sparse matrices are not supported: use toarray()")
     if np.ma.is_masked(values):
         raise FedtctError(f"{whose}: some values are masked: fill them in, or drop these samples")
 
@@ -200,5 +201,5 @@ def _as_array(y: Any) -> "np.ndarray[Any, Any]":
 def _as_names(y: "np.ndarray[Any, Any]", whose: str) -> Any:
     values = y.tolist()
     if bad := sum(not isinstance(value, str | bool | int | np.integer | np.bool_) for value in values):
-        raise FedtctError(f"{whose}: {bad} of {len(y)} labels are missing or no texts: mend or drop these samples")
+        raise FedtctError(f"{whose}: {bad} of {len(y)} labels are missing or not texts: fix or drop these samples")
     return np.array(all_composed(str(value) for value in values))

@@ -39,7 +39,7 @@ def silo_paths(folder: Path) -> dict[str, Path]:
         if is_hidden(path.name):
             continue
         if not (path.is_dir() or path.suffix.lower() in WHOLE):
-            warnings.warn(f"{path} is taken for no silo: it is no .npz, .csv or .parquet file", stacklevel=2)
+            warnings.warn(f"{path} is left out: it is not an .npz, .csv or .parquet file", stacklevel=2)
             continue
         name = path.name if path.is_dir() else path.stem  # folders may have dots in their names
         if name in found:
@@ -82,14 +82,16 @@ def read_silo(path: Path, how: Reading) -> tuple[Any, Any, Any]:
     if not group:
         return *read_samples(path, how), None
     if path.is_dir() or path.suffix.lower() not in TABLES:
-        raise FedtctError(f"{path} is no .csv or .parquet file, and has no column '{group}': leave out group (--group)")
+        raise FedtctError(
+            f"{path} is not a .csv or .parquet file and has no column '{group}': leave out group (--group)"
+        )
     texts, ignore = ([name for name in names if name != group] for names in (how.texts, how.ignore))
     how = how._replace(texts=texts, ignore=ignore)
     table = read_table(path, texts)
     if group not in table.columns:
-        raise FedtctError(f"{path} has no column '{group}', which group names{_those_there(group, table)}")
+        raise FedtctError(f"{path} has no column '{group}', which is set as group{_those_there(group, table)}")
     if group == how.target:
-        raise FedtctError(f"'{group}' is what is learnt: group must be another column, that says whose a row is")
+        raise FedtctError(f"'{group}' is the target: group must be another column, which says whose each row is")
     groups = table.pop(group)
     return *_rows_of(table, path, how), groups
 
@@ -108,7 +110,7 @@ def read_samples(path: Path, how: Reading, only: Sequence[str] = ()) -> tuple[An
     if path.is_dir():
         x, files = read_images(path, how.image_size)
         if loose := [file for file in files if file.parent == path]:
-            raise FedtctError(f"{loose[0]} has no class: put it into a folder called like its class, in {path}")
+            raise FedtctError(f"{loose[0]} has no class: put it into a folder named after its class, in {path}")
         classes = [file.relative_to(path).parts[0].strip() for file in files]  # the top folder is the class
         return x, numbers_or_names(classes, how.task, f"{path}: the class")
     if path.suffix.lower() in TABLES:
@@ -123,14 +125,14 @@ def _rows_of(table: pd.DataFrame, path: Path, how: Reading, only: Sequence[str] 
     """A table's rows and their answers."""
     if not (target := how.target):
         raise FedtctError(
-            f"{path} is a table: say which column is to be learnt, as target (--target), of {listing(table.columns)}"
+            f"{path} is a table: set target (--target) to the column to learn, one of {listing(table.columns)}"
         )
     if target not in table.columns:
         raise FedtctError(f"{path} has no column '{target}'{_those_there(target, table)}")
     if missing := int(table[target].isna().sum()):
         raise FedtctError(
-            f"{path}: {missing} of {len(table)} rows have no '{target}' (nothing, NA, None or null is there): "
-            "fill it in, or drop them"
+            f"{path}: {missing} of {len(table)} rows have no '{target}' (empty, NA, None or null): fill it in, or "
+            "drop these rows"
         )
     others = [name for name in table.columns if name not in (target, *only)] if only else []
     inputs, answers = _inputs(table.drop(columns=others), how, path), table[target]
@@ -142,11 +144,11 @@ def _rows_of(table: pd.DataFrame, path: Path, how: Reading, only: Sequence[str] 
 def _inputs(table: pd.DataFrame, how: Reading, path: Path) -> pd.DataFrame:
     """The columns that are learnt from; refused if named columns are missing, or if texts were meant as numbers."""
     if how.target in how.ignore:
-        raise FedtctError(f"'{how.target}' is what is learnt: leave it out of ignore")
+        raise FedtctError(f"'{how.target}' is the target: remove it from ignore")
     if both := [name for name in how.texts if name in how.ignore]:
-        raise FedtctError(f"'{both[0]}' is in texts and in ignore: take it out of one of them")
+        raise FedtctError(f"'{both[0]}' is in texts and in ignore: remove it from one of them")
     if lacking := [name for name in how.texts if name not in table.columns]:
-        raise FedtctError(f"{path} has no column {quoted(lacking)} of texts. It has {listing(table.columns)}")
+        raise FedtctError(f"{path} has no column {quoted(lacking)}, which texts lists. It has {listing(table.columns)}")
     for unknown in (name for name in how.ignore if name not in table.columns):  # other silos may have it
         warnings.warn(f"{path} has no column '{unknown}' to ignore", NothingToIgnore, stacklevel=2)
     inputs = table.drop(columns=[how.target, *how.ignore], errors="ignore")
@@ -181,7 +183,9 @@ def read_inputs(path: Path, image_size: Sequence[int] = (), texts: Sequence[str]
 def load_npz(path: Path, *names: str) -> list[Any]:
     """Arrays of a file, of which no code is executed."""
     if path.is_file() and path.suffix.lower() != ".npz":
-        raise FedtctError(f"{path} is no .npz, .csv or .parquet file, nor a folder of images: save it as one of these")
+        raise FedtctError(
+            f"{path} is not an .npz, .csv or .parquet file, nor a folder of images: save it as one of these"
+        )
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return [arrays[name] for name in names]
@@ -202,7 +206,7 @@ def _decoded(y: Any, path: Path) -> Any:
     try:
         return np.char.decode(y, "utf-8")
     except UnicodeDecodeError as error:
-        raise FedtctError(f"{path}: y holds bytes that are no UTF-8 texts: save it with astype(str)") from error
+        raise FedtctError(f"{path}: y holds bytes that are not UTF-8 text: save it with astype(str)") from error
 
 
 def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:
@@ -219,9 +223,9 @@ def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:
         task = "regression"
         if different <= FEW_WHOLE and different < len(values) and all(value.is_integer() for value in values):
             warnings.warn(
-                f"column '{column.name}' holds a few whole numbers written as real ones, as 1.0 is, and they are taken "
-                "as quantities: if they are classes, set task = classification (--task in a command); if not, "
-                "task = regression",
+                f"column '{column.name}' holds a few different whole numbers, written like 1.0, and they are taken as "
+                "quantities: if they are classes, set task = classification (--task in a command); if not, set task "
+                "= regression",
                 stacklevel=2,
             )
     whole = all(isinstance(value, int) and not isinstance(value, bool) for value in values)
@@ -233,7 +237,7 @@ def _column_answers(column: pd.Series[Any], task: str, whose: str) -> Any:
     if task == "auto" and whole and different > MANY_WHOLE:  # in the same words for every silo, so that it is said once
         warnings.warn(
             f"column '{column.name}' holds more than {MANY_WHOLE} different whole numbers, and they are taken as "
-            "classes: if they are quantities, such as ages, set task = regression (--task in a command); if not, "
+            "classes: if they are quantities, such as ages, set task = regression (--task in a command); if not, set "
             "task = classification",
             stacklevel=2,
         )

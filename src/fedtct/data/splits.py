@@ -41,7 +41,7 @@ def partition(y: Labels, silos: int = 10, split: str = "iid", seed: int = 0) -> 
     check_whole(1, silos=silos)
     check_whole(0, seed=seed)
     if silos > len(labels):
-        raise FedtctError(f"{silos} silos are more than the {len(labels)} samples: use fewer silos")
+        raise FedtctError(f"there are {silos} silos but only {len(labels)} samples: use fewer silos")
     rng = np.random.Generator(np.random.PCG64(seed))
     sizes = np.unique(labels, return_counts=True)[1]
     form, number = parse_split(split, len(sizes))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MANY_TEXTS = 20  # more different texts than this, and than half of the rows, may be names of people
 CHANCE = 0.001  # the probability that a silo has no value of a column merely because values are rare
-TOLD_EACH = "whoever asks the silos, every other silo and whoever gets the model is told each of them"
+TOLD_EACH = "the server, the other silos and everyone who gets the model see each of them"
 
 
 def describe_table(table: pd.DataFrame, whose: str) -> list[dict[str, Any]]:
@@ -42,8 +42,8 @@ def _warn_of_slips(facts: Facts, values: NDArray[Any], whose: str) -> None:
     """Warn of a column of texts in which all but a few are numbers: each becomes a category, and leaves the silo."""
     if facts.kind == TEXT and (odd := odd_ones([value for value in values if value is not None])):
         warnings.warn(
-            f"{whose}: column '{facts.name}' holds numbers but for {listing(odd)}, and so all of it is taken as "
-            "texts, each a category: leave what is missing empty, or mend it",
+            f"{whose}: column '{facts.name}' holds numbers except for {listing(odd)}, so all values are read as "
+            "texts, each a category: fix these, or leave missing values empty",
             stacklevel=2,
         )
 
@@ -53,9 +53,9 @@ def _warn_of_many_texts(facts: Facts, whose: str) -> None:
     if len(facts.categories) > max(MANY_TEXTS, facts.present / 2):
         warnings.warn(
             f"{whose}: column '{facts.name}' has {len(facts.categories)} different texts in {facts.present} training "
-            f"rows; {TOLD_EACH}: ignore names, numbers of people, dates and notes (--ignore)"
+            f"rows; {TOLD_EACH}: ignore names, ID numbers, dates and notes (--ignore)"
             + (
-                ", or name it as group if several rows are of one (--group)"
+                ", or set it as group if one person has several rows (--group)"
                 if len(facts.categories) < facts.present
                 else ""
             ),
@@ -111,8 +111,8 @@ def _check_kinds(silos: Mapping[str, Mapping[str, Facts]], names: Sequence[str])
             mixed.append(f"column '{name}' holds {kinds}")
     if mixed:
         raise FedtctError(
-            f"{listing(mixed)}: a column must be of one kind in all silos; mend what is no number or, if these are "
-            "codes, list it in texts in all (in Python: astype(str))"
+            f"{listing(mixed)}: a column must hold one kind of value in all silos; fix what is not a number or, if "
+            "these are codes, list it in texts in all (in Python: astype(str))"
         )
 
 
@@ -137,8 +137,8 @@ def _warn_of_still(names: Sequence[str]) -> None:
     """Warn of columns that do not vary: a file may have lost their values."""
     if names:
         warnings.warn(
-            f"nothing can be learnt from {quoted(names)}: the same, or empty, in all rows that silos train on. Mend "
-            f"what should vary; if nothing should, {TO_IGNORE}",
+            f"nothing can be learnt from {quoted(names)}: the same, or empty, in all training rows. Fix what should "
+            f"vary; if nothing should, {TO_IGNORE}",
             stacklevel=2,
         )
 
@@ -148,7 +148,7 @@ def _warn_of_spellings(columns: Sequence[Facts]) -> None:
     for facts in columns:
         if told := spelt_alike(facts.categories):
             warnings.warn(
-                f"column '{facts.name}': {told} count as different categories: write them alike in all silos if they "
-                "are one",
+                f"column '{facts.name}': {told} count as different categories: spell them the same in all silos if "
+                "they mean the same",
                 stacklevel=2,
             )

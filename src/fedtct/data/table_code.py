@@ -127,7 +127,9 @@ class Column:
         if self.categories is None:
             if values.dtype == object and (texts := [value for value in values if value is not None]):
                 odd = next((text for text in texts if as_number(text) is None), texts[0])
-                raise FedtctError(f"{whose}: column '{self.name}' holds texts, the silos' numbers", data=f": '{odd}'")
+                raise FedtctError(
+                    f"{whose}: column '{self.name}' holds texts, but the silos' column holds numbers", data=f": '{odd}'"
+                )
             gone = np.isnan(values := values.astype(np.float64))
             result[:, 0] = np.where(gone, 0.0, (values - self.mean) * self.scale)
             self._warn_of_far(result[:, 0], whose)
@@ -149,17 +151,17 @@ class Column:
         if far := int((np.abs(deviations) > FAR).sum()):
             warnings.warn(
                 f"{whose}: column '{self.name}' is more than {FAR:,} standard deviations from the silos' mean, "
-                f"{self.mean:.4g}, in {far} of {len(deviations)} rows: are they written rightly, in the same units?",
+                f"{self.mean:.4g}, in {far} of {len(deviations)} rows: are they correct, and in the same units?",
                 stacklevel=2,
             )
 
     def _warn_of_missing(self, rows: int, of: int, whose: str) -> None:
         """Warn of missing values in a column that had none in training: the model has not learnt what they mean."""
         if rows:
-            counted = "the mean" if self.categories is None else "none of its categories"
+            counted = "uses the mean" if self.categories is None else "ignores it"
             warnings.warn(
-                f"{whose}: column '{self.name}' is empty in {rows} of {of} rows, which it never was in training: these "
-                f"count as {counted}",
+                f"{whose}: column '{self.name}' is empty in {rows} of {of} rows, but never was in training: the model "
+                f"{counted} there",
                 stacklevel=2,
             )
 
@@ -169,8 +171,8 @@ class Column:
         if others := [value for value in values if value not in known]:
             told = listing(sorted(set(others)), TOLD)
             warnings.warn(
-                f"{whose}: column '{self.name}' holds {told} in {len(others)} of {len(values)} rows, which no "
-                "silo had in training: they count as none of its categories",
+                f"{whose}: column '{self.name}' holds {told} in {len(others)} of {len(values)} rows, which no silo "
+                "had in training: the model ignores these values",
                 stacklevel=2,
             )
 
@@ -228,11 +230,13 @@ class TableCode:
         import pandas as pd
 
         if x.ndim != 2 or x.shape[1] != len(self.columns):
-            raise FedtctError(f"{whose} has shape {x.shape}: it needs a row of {len(self.columns)} columns a sample")
+            raise FedtctError(
+                f"{whose} has shape {x.shape}: it needs a row of {len(self.columns)} columns for each sample"
+            )
         if not self.in_order:
             raise FedtctError(
-                f"{whose} has no names of columns, and silos had theirs in different orders: give a pandas.DataFrame "
-                f"with {quoted(self.names)}"
+                f"{whose} has no column names, and the silos' columns were in different orders: give a "
+                f"pandas.DataFrame with columns {quoted(self.names)}"
             )
         return pd.DataFrame({column.name: x[:, place] for place, column in enumerate(self.columns)})
 

@@ -44,7 +44,7 @@ def read_table(path: Path, texts: Sequence[str] = ()) -> pd.DataFrame:
     except pd.errors.EmptyDataError as error:
         raise FedtctError(f"{path} cannot be read as a table: it is empty") from error
     except UnicodeDecodeError as error:
-        raise FedtctError(f"{path} cannot be read as a table: it is no UTF-8 text; save it as CSV in UTF-8") from error
+        raise FedtctError(f"{path} cannot be read as a table: it is not UTF-8 text; save it as CSV in UTF-8") from error
     except Exception as error:
         raise FedtctError(f"{path} cannot be read as a table", error) from error
     if table.empty:
@@ -99,8 +99,8 @@ def _parsed(path: Path, how: dict[str, Any], as_texts: Sequence[str]) -> pd.Data
         table = pd.read_csv(path, **how, dtype=types, nrows=rows)
     if len(table) and not isinstance(table.index, pd.RangeIndex):  # pandas takes surplus fields as an index
         raise FedtctError(
-            f"{path}: rows have more fields than the first line has names: name every column, end no row with a "
-            "separator, and where numbers have decimal commas put semicolons between columns"
+            f"{path}: rows have more fields than the first line has names: name every column, remove separators at "
+            "the ends of rows, and put semicolons between columns if numbers have decimal commas"
         )
     return table
 
@@ -130,7 +130,7 @@ def _refuse_dots_between_thousands(path: Path, how: dict[str, Any], names: Seque
         values = column.dropna().str.strip()
         if values.str.fullmatch(DOTTED).all() and values.str.contains(".", regex=False).any():
             raise FedtctError(
-                f"{path}: column '{_name(name)}' has dots between thousands, for others have decimal commas: write "
+                f"{path}: column '{_name(name)}' has dots between thousands, as others have decimal commas: write "
                 "1234, without dots"
             )
 
@@ -163,7 +163,7 @@ def _refuse_repeated_names(path: Path, table: pd.DataFrame) -> None:
         return
     again = (table == table.columns.to_numpy()).all(axis=1).to_numpy().nonzero()[0]
     if len(again):
-        raise FedtctError(f"{path}: row {again[0] + 1} holds the names of columns again: drop it, and any like it")
+        raise FedtctError(f"{path}: row {again[0] + 1} repeats the column names: remove it, and any like it")
 
 
 def _words(column: pd.Series[Any], decimal_commas: bool) -> pd.Series[Any]:

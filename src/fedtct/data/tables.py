@@ -84,5 +84,5 @@ def _column(values: pd.Series[Any], name: str, whose: str) -> NDArray[Any]:
 def _finite(numbers: NDArray[np.float64], name: str, whose: str) -> NDArray[np.float64]:
     """These numbers, some of which may be missing."""
     if (np.abs(numbers) > LARGEST).any():
-        raise FedtctError(f"{whose}: column '{name}' holds infinite or huge values: mend or drop these rows")
+        raise FedtctError(f"{whose}: column '{name}' holds infinite or huge values: fix or drop these rows")
     return numbers
