@@ -124,9 +124,13 @@ def check_private(told: Description) -> None:
     """Refuse samples that differential privacy does not cover."""
     if told["kind"] == "table" or told["answers"] != LABELS:
         raise FedtctError(
-            f"differential privacy needs arrays with labels from 0 (in .npz files or in Python), not "
-            f"{told['kind']} samples with {told['answers']}: how to read those would depend on what silos hold"
-            + ("; a matrix in a file is a table, too: save x as (N, 1, D), scaled" if told["answers"] == LABELS else "")
+            f"differential privacy needs arrays with labels from 0 (in .npz files or in Python), not {told['kind']} "
+            f"samples with {told['answers']}: reading those would depend on the silos' data"
+            + (
+                "; a matrix in a file counts as a table: save x as (N, 1, D), scaled"
+                if told["answers"] == LABELS
+                else ""
+            )
         )
 
 
@@ -174,8 +178,8 @@ def novelties(silo: Description, inputs: InputSpec) -> list[str]:
     columns = inputs.table.columns if inputs.table else ()
     new = {c.name: sorted(set(own[c.name]) - set(c.categories)) for c in columns if c.categories is not None}
     return [
-        f"its column '{name}' holds {listing(texts)}, which no silo had when the run began: they count as none of the "
-        "categories"
+        f"its column '{name}' holds {listing(texts)}, which no silo had when the run began: the model ignores these "
+        "values"
         for name, texts in new.items()
         if texts
     ]
@@ -197,7 +201,7 @@ def misfit(silo: Description, inputs: InputSpec, task: Task, outputs: int) -> st
         for column in inputs.table.columns:
             expected = NUMBER if column.categories is None else TEXT
             if kinds.get(column.name) not in (expected, EMPTY):
-                return f"its column '{column.name}' does not hold {expected}, as the others' does"
+                return f"its column '{column.name}' does not hold {expected}, but the others' does"
     if LABELS in silo and (label := int(silo[LABELS].max())) >= outputs:
         return f"it has label {label}, but there are {outputs} classes"
     strange = set(json.loads(silo[NAMES])) - set(task.names) if isinstance(task, Classification) and task.names else ()

@@ -57,14 +57,15 @@ def agree_on_answers(silos: Mapping[str, Description], num_classes: int | None) 
         return Classification(names), len(names)
     if num_classes == 1:
         raise FedtctError(
-            "num_classes, or the outputs of the model's head, are 1: labels need an output for each class, 2 at least"
+            "num_classes, or the number of outputs of the model's head, is 1: labels need one output for each class, "
+            "at least 2"
         )
     outputs = num_classes or _count_classes(told)
     for name, silo in silos.items():
         if (label := int(silo[LABELS].max())) >= outputs:
             raise FedtctError(
-                f"{name} has label {label}, but there are {outputs} classes, counted from 0: so says num_classes, or "
-                "the model's head by its outputs"
+                f"{name} has label {label}, but there are {outputs} classes, counted from 0, according to num_classes "
+                "or the model's head"
             )
     if outputs < 2:
         raise FedtctError("all silos together have a single class, 0: there is nothing to learn")
@@ -79,10 +80,10 @@ def _check_learnt(classes: Sequence[tuple[list[Any], list[Any]]]) -> None:
     """
     learnt = set().union(*(set(own) - set(held) for own, held in classes))
     only_held = sorted(set().union(*(held for _, held in classes)) - learnt)
-    where = f"all samples of class {listing(map(str, only_held))} are among those that silos hold out"
-    advice = "change holdout, or find more samples of it"
+    where = f"silos hold out all samples of class {listing(map(str, only_held))}"
+    advice = "change holdout, or add more samples of it"
     if only_held and len(learnt) < 2:
-        raise FedtctError(f"{where}: there is nothing to learn of a single class; {advice}")
+        raise FedtctError(f"{where}: there is nothing to learn from a single class; {advice}")
     if only_held:
         warnings.warn(f"{where}: it cannot be learnt; {advice}", stacklevel=2)
 
@@ -101,7 +102,9 @@ def _warn_of_many_names(names: int, samples: int, whose: str) -> None:
 def _warn_of_spellings(names: Sequence[str]) -> None:
     """Warn of classes that are spelt almost alike, as files from different hands may do."""
     if told := spelt_alike(names):
-        warnings.warn(f"{told} count as different classes: write them alike in all silos if they are one", stacklevel=2)
+        warnings.warn(
+            f"{told} count as different classes: spell them the same in all silos if they mean the same", stacklevel=2
+        )
 
 
 def _warn_of_numbers_and_words(classes: Mapping[str, Sequence[str]]) -> bool:
@@ -115,7 +118,8 @@ def _warn_of_numbers_and_words(classes: Mapping[str, Sequence[str]]) -> bool:
     if all(kinds.values()):
         told = [f"{listing(sorted(set().union(*of.values())))} in {listing(of)}" for of in kinds.values()]
         warnings.warn(
-            f"classes are {' and '.join(told)}, and count as different: write them alike in all silos if they are one",
+            f"classes are {' and '.join(told)}, and count as different: spell them the same in all silos if they mean "
+            "the same",
             stacklevel=2,
         )
     return all(kinds.values())
@@ -130,7 +134,8 @@ def _warn_of_other_words(classes: Mapping[str, Sequence[str]]) -> None:
     if several and size > 1 and {*map(len, silos)} == {size} and len(set().union(*silos)) == size * len(silos):
         told = [f"{listing(own)} in {listing(of)}" for own, of in silos.items()]
         warnings.warn(
-            f"silos have no class in common: {listing(told, most=3)}. If they are the same, write them alike in all",
+            f"silos have no class in common: {listing(told, most=3)}. If they mean the same, spell them the same in "
+            "all silos",
             stacklevel=2,
         )
 
@@ -142,8 +147,8 @@ def _count_classes(told: Sequence[Description]) -> int:
     if largest + 1 > CODES * len(known) and largest >= FEW_CLASSES:
         raise FedtctError(
             f"labels are counted from 0, but {len(known)} different ones go up to {largest}: if they are codes, "
-            f"{AS_TEXTS}; if they are quantities, as real numbers (y.astype(float), task = regression); if most "
-            "classes are nobody's, give num_classes (in Python, or in run.toml of a deployment)"
+            f"{AS_TEXTS}; if they are quantities, give real numbers (y.astype(float), task = regression); if most "
+            "classes have no samples, give num_classes (in Python, or in run.toml of a deployment)"
         )
     samples = sum(silo["n"] for silo in told)
     rare = told[0]["kind"] == "table" or samples < FEW_SAMPLES * len(known)
@@ -155,13 +160,13 @@ def _count_classes(told: Sequence[Description]) -> int:
         )
     elif int(known.min()) > 0:
         warnings.warn(
-            f"no silo has label 0, but labels are counted from 0, up to {largest} here: class 0 is nobody's. If labels "
-            f"are codes, {AS_TEXTS}",
+            f"no silo has label 0, but labels are counted from 0, up to {largest} here: class 0 has no samples. If "
+            f"labels are codes, {AS_TEXTS}",
             stacklevel=2,
         )
     elif nobodys := sorted(set(range(largest)) - set(known.tolist())):
         warnings.warn(
-            f"labels go up to {largest}, but no silo has {listing(nobodys)}: it cannot be learnt", stacklevel=2
+            f"labels go up to {largest}, but no silo has {listing(nobodys)}, which cannot be learnt", stacklevel=2
         )
     return largest + 1
 
@@ -191,10 +196,10 @@ def check_classes(asked: int | None, task: Task, outputs: int) -> None:
     """Refuse a number of classes that silos' data contradicts."""
     if asked in (None, outputs):
         return
-    found = f"silos name {outputs} classes, and those are all there are"
-    advice = "if there are more, give labels from 0 instead of names"
+    found = f"silos use class names, {outputs} in all"
+    advice = "if there are more classes, give labels from 0 instead of names"
     if isinstance(task, Regression):
-        found = "silos hold real numbers, and those are a regression's"
+        found = "silos hold real numbers, which makes this a regression"
         advice = (
             "if they are classes, give them as whole numbers (in Python y.astype(int); for files task = classification)"
         )

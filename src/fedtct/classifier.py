@@ -144,13 +144,15 @@ class Classifier(ABC):
         gives scores whose softmax is ``predict_proba``; of a regression, a column with what ``predict`` gives. A model
         of TCT cannot be one: it takes gradients to predict.
         """
-        raise FedtctError("TCT's model takes gradients to predict: only FedAvg's and the like are plain networks")
+        raise FedtctError(
+            "a TCT model needs gradients to predict: only models of FedAvg and the like are plain networks"
+        )
 
     def save(self, folder: str | Path) -> None:
         """Write the model to a folder, as one file; a model that is there stays until the new one is whole."""
         folder = Path(folder)
         if folder.is_file():
-            raise FedtctError(f"{folder} is a file: save makes a folder, export a file")
+            raise FedtctError(f"{folder} is a file, but save writes a folder: use export to write a file")
         folder.mkdir(parents=True, exist_ok=True)
         self.export(folder / MODEL_FILE)
 
@@ -170,7 +172,7 @@ class Classifier(ABC):
             header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
             record, tensors = json.loads(header["__metadata__"][METADATA]), load(data)
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise FedtctError("these bytes hold no model that fedtct exported") from error
+            raise FedtctError("these bytes are not a model that fedtct exported") from error
         return rebuild(record, tensors, model, device)
 
     def _plain_tensors(self) -> dict[str, Tensor]:
@@ -207,7 +209,7 @@ def rebuild(
     try:
         if record["model"] is None and model is None:
             raise FedtctError(
-                f"{where} was made from a model of your own ({record['class']}): give it to load, as model, or to a "
+                f"{where} was made from your own model ({record['class']}): pass that to load as model, or to a "
                 "command as --model module:function"
             )
         fixed = {name.removeprefix(FIXED): t for name, t in tensors.items() if name.startswith(FIXED)}
@@ -217,14 +219,14 @@ def rebuild(
         check_layout(record["layout"], rebuilt.network.layout())
         return rebuilt
     except (KeyError, TypeError, AttributeError) as error:  # something is missing, or of a kind not known here
-        raise FedtctError(f"{where} is damaged, or of another version of fedtct", error) from error
+        raise FedtctError(f"{where} is damaged, or from another version of fedtct", error) from error
 
 
 def read_record(path: Path) -> tuple[dict[str, Any], dict[str, str], Path]:
     """What is recorded about a model in a folder or a file, the notes that go with it, and where its tensors are."""
     file = path / MODEL_FILE if path.is_dir() else path
     if not file.is_file():
-        why = f"there is no {file.name} in it" if path.exists() else "it is not there"
+        why = f"there is no {file.name} in it" if path.exists() else "it does not exist"
         raise FedtctError(f"{path} holds no saved model: {why}")
     try:
         with safe_open(file, framework="pt") as opened:
@@ -232,7 +234,7 @@ def read_record(path: Path) -> tuple[dict[str, Any], dict[str, str], Path]:
         record = json.loads(notes.pop(METADATA))
         record["kind"]  # a KeyError or TypeError if it is of something else
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise FedtctError(f"{file} holds no model that fedtct saved or exported, or is damaged") from error
+        raise FedtctError(f"{file} is not a model that fedtct saved or exported, or is damaged") from error
     return record, notes, file
 
 

@@ -90,12 +90,12 @@ class _FederatedTangent(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
             owners = column_or_1d(silos)
             check_consistent_length(y, owners)
             if isna(owners).any():
-                raise FedtctError("silos has missing values: say whose each sample is")
+                raise FedtctError("silos has missing values: name the silo of each sample")
             owners = owners.astype(str) if owners.dtype == object else owners  # names and numbers may be mixed
             return [(str(name), np.flatnonzero(owners == name)) for name in np.unique(owners)]
         has_classes = y.dtype.kind in "iu"
         if not has_classes and parse_split(self.split)[0] == "classes":
-            raise FedtctError(f"split '{self.split}' deals by classes, which numbers have none of: use 'iid'")
+            raise FedtctError(f"split '{self.split}' needs classes, but the target holds numbers: use 'iid'")
         rows = partition(y if has_classes else np.zeros(len(y), np.int64), min(self.n_silos, len(y)), self.split, seed)
         return [(f"silo {index}", part) for index, part in enumerate(rows)]
 

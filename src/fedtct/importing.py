@@ -21,23 +21,23 @@ def is_function_name(text: str) -> bool:
 def import_function(name: str, folder: Path, *, installed: bool = True) -> Callable[..., Any]:
     """The function that a name stands for, from a module in ``folder`` or, if allowed, an ``installed`` one."""
     if not is_function_name(name):
-        raise FedtctError(f"'{name}' names no function: it is to be module:function")
+        raise FedtctError(f"'{name}' does not name a function: write module:function")
     module, function = name.split(":")
     if not installed and not _origin(module.split(".")[0], folder):
-        raise FedtctError(f"{name} is in no module of {folder.name}, and others are not used here")
+        raise FedtctError(f"{name} is not in a module of {folder.name}, and others are not used here")
     try:
         with importable(folder):
             found = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
         if module.endswith(".py"):
-            raise FedtctError(f"{name} is to be without .py: {module[:-3]}:{function}") from error
+            raise FedtctError(f"write {name} without .py: {module[:-3]}:{function}") from error
         lacks = isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}.")
         raise FedtctError(f"there is no {name} to import", error, _where(module, folder) if lacks else "") from error
     except Exception as error:
         raise FedtctError(f"{module} cannot be imported", error) from error
     _check_home(module.split(".")[0], folder)
     if not callable(found):
-        raise FedtctError(f"{name} is no function but {type(found).__name__}")
+        raise FedtctError(f"{name} is not a function but {type(found).__name__}")
     return found  # type: ignore[no-any-return]
 
 
@@ -45,7 +45,9 @@ def _check_home(module: str, folder: Path) -> None:
     """Refuse a module from elsewhere if the folder has one of that name, which Python did not import."""
     own, known = _origin(module, folder), getattr(sys.modules[module], "__file__", None)
     if own and Path(own).resolve() != Path(known or "/").resolve():
-        raise FedtctError(f"{own} is not used, as {known or 'another'} has its name already: rename one of them")
+        raise FedtctError(
+            f"{own} is not used, because {known or 'another module'} already has its name: rename one of them"
+        )
 
 
 def _where(module: str, folder: Path) -> str:

@@ -71,7 +71,7 @@ def check_budget(epsilon: float, delta: float) -> None:
     if not 0 < epsilon <= LARGEST_EPSILON:
         raise FedtctError(f"epsilon must be above 0 and at most {LARGEST_EPSILON:g}, it is {epsilon:g}")
     if not 0 < delta < 1:
-        raise FedtctError(f"delta must lie between 0 and 1, far below 1 over the samples; it is {delta:g}")
+        raise FedtctError(f"delta must be between 0 and 1, far below 1 / (number of samples); it is {delta:g}")
 
 
 def _normal(x: float) -> float:

@@ -70,9 +70,9 @@ class Session:
         If they are ``private``, they tell only how many samples they have, of which shape and kind.
         """
         if torch.is_inference_mode_enabled():
-            raise FedtctError("nothing can be trained within torch.inference_mode: call fit outside of it")
+            raise FedtctError("training is not possible within torch.inference_mode: call fit outside of it")
         if model is None:
-            raise FedtctError("no model was given: name one, or give an nn.Module, as the first argument")
+            raise FedtctError("no model was given: the first argument must be its name or an nn.Module")
         state = read_state_dict(init_weights) if init_weights is not None else None
         federation = silos if isinstance(silos, Federation) else LocalFederation(silos)
         guessed = num_classes is None and isinstance(model, nn.Module)
@@ -100,7 +100,7 @@ class Session:
     def need_holdout(self, purpose: str) -> None:
         """Refuse a choice that is made on held-out samples if some silo holds none out."""
         if not self.agreed.everybody_holds_out:
-            raise FedtctError(f"{purpose} needs held-out samples to judge by, and {_none_held_out(self.agreed)}")
+            raise FedtctError(f"{purpose} needs held-out samples, but {_none_held_out(self.agreed)}")
 
 
 def test_data(test: Test | None, spec: NetworkSpec, network: Network) -> TestData | None:
@@ -113,7 +113,7 @@ def test_data(test: Test | None, spec: NetworkSpec, network: Network) -> TestDat
     if isinstance(test, Dataset):
         test = from_dataset(test, whose, spec.task.read_as)
     if not isinstance(test, tuple | list) or len(test) != 2:
-        raise FedtctError(f"test must be a pair (x, y) or a torch Dataset, it is {type(test).__name__}")
+        raise FedtctError(f"test must be a pair (x, y) or a torch Dataset, not {type(test).__name__}")
     x, y = spec.encode(*as_samples(*test, whose, spec.task.read_as), whose)
     if x.dtype == torch.int64:
         try_tokens(spec, network, x, whose)
@@ -154,10 +154,10 @@ def _none_held_out(agreed: Agreement) -> str:
     advice = []
     if several:
         share = max(0.1, math.ceil(100 / min(several)) / 100)  # one sample of the fewest, at least
-        advice.append(f"give every silo holdout={share:g}, say")
+        advice.append(f"give every silo holdout={share:g}, for example")
     if len(several) < len(silos):
         advice.append("leave out those with a single sample")
-    return f"some silos hold none of their samples out: {who}. {', and '.join(advice).capitalize()}"
+    return f"some silos hold out none of their samples: {who}. {', and '.join(advice).capitalize()}"
 
 
 def _agree(
@@ -184,11 +184,11 @@ def _kept_agreement(record: Finding, num_classes: int | None) -> Agreement:
     try:
         agreed = Agreement.from_record(record)
     except (KeyError, TypeError, AttributeError) as error:
-        reason = "what silos agreed on when the run was begun is of another version of fedtct: begin a new one"
+        reason = "the run was started with another version of fedtct: start a new one"
         raise FedtctError(reason, error) from error
     numbered = isinstance(agreed.task, Classification) and not agreed.task.names
     if numbered and num_classes not in (None, agreed.outputs):
-        raise FedtctError(f"the run was begun with {agreed.outputs} classes, not {num_classes}: begin a new one")
+        raise FedtctError(f"the run was started with {agreed.outputs} classes, not {num_classes}: start a new one")
     return agreed
 
 
@@ -201,7 +201,8 @@ def _leave_out_misfits(federation: Federation, agreed: Agreement, told: Replies)
     for name, silo in silos.items():
         if name not in reasons and (before := agreed.silos.get(name, silo["n"])) != silo["n"]:
             warnings.warn(
-                f"{name} trains on {silo['n']} samples, {before} when the run was begun: it goes on with other data",
+                f"{name} now trains on {silo['n']} samples, not on {before} as when the run began: it continues with "
+                "different data",
                 stacklevel=2,
             )
 
@@ -225,7 +226,7 @@ def _build(spec: NetworkSpec, state: StateDict | None, federation: Federation) -
         device, precision = federation.device, federation.precision
     network = spec.build(device, state=state, precision=precision, channels_last=True)
     if not bool(network.parameters.isfinite().all()):
-        raise FedtctError("the weights to start from hold NaN or infinite values: mend the model's, or init_weights")
+        raise FedtctError("the initial weights hold NaN or infinite values: fix the model, or the file in init_weights")
     return network
 
 
@@ -250,6 +251,6 @@ def check_batches(session: Session, plan: LocalPlan) -> None:
     except ValueError as error:
         larger = "use a larger batch_size, " if session.agreed.silos[alone[0]] > 1 else ""
         raise FedtctError(
-            f"{alone[0]} would train on a single sample at a time, which the model cannot ({error}): "
-            f"{larger}leave that silo out, or use a model with GroupNorm"
+            f"{alone[0]} would train on a single sample at a time, which the model cannot do ({error}): {larger}leave "
+            "that silo out, or use a model with GroupNorm"
         ) from error

@@ -64,8 +64,8 @@ class SiloData:
         """
         if private and self.by_groups:  # one sample in another group can make many others held out
             raise FedtctError(
-                f"{self.name}: what is held out depends on groups, which differential privacy does not cover: leave "
-                "out groups, or set holdout to 0"
+                f"{self.name}: differential privacy does not cover holding out by groups: leave out groups, or set "
+                "holdout to 0"
             )
         return describe(self.x, self.y, self.held_y, self.name, private=private)
 

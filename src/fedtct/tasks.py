@@ -65,7 +65,7 @@ def finite(scores: Tensor) -> Tensor:
     if bad := int((~scores.amax(1).isfinite()).sum()):
         raise FedtctError(
             f"the model has no finite scores for {bad} of {len(scores)} samples: their values are far beyond the "
-            "silos' (mend or drop them), or training diverged (lower its lr)"
+            "silos' (fix or drop them), or training diverged (lower its lr)"
         )
     return scores
 
@@ -107,7 +107,7 @@ class Classification:
         if unknown := {str(name): int((places == k).sum()) for k, name in enumerate(different) if name not in label_of}:
             found = listing(f"'{name}' ({count})" for name, count in unknown.items())
             raise FedtctError(
-                f"{whose} has classes that no silo trains on; they have {listing(self.names)}",
+                f"{whose} has classes that no silo trains on; the silos have {listing(self.names)}",
                 data=f". Found: {found}, in {sum(unknown.values())} of {len(y)} samples",
             )
         return torch.tensor([label_of[str(name)] for name in different], dtype=torch.long)[torch.from_numpy(places)]

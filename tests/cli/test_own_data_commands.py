@@ -290,15 +290,15 @@ def test_predictions_of_numbers_and_of_a_model_of_ones_own(folder, capsys):
     (folder / "cut" / "model.safetensors").write_text("{}")
     for command, message in {
         "predict b --input test.csv": "made from a model of your own: give it with --model mine:build",
-        "predict b/model --input test.csv": "made from a model of your own (Sequential): give it to load, as model, or",
+        "predict b/model --input test.csv": "made from your own model (Sequential): pass that to load as model, or",
         "predict c --input none.csv": "cannot read none.csv: No such file",
         "predict c --input text.csv": "text.csv: column 'age' holds texts, but the silos' column holds numbers",
         "predict c --input p.csv": "p.csv has no column 'age', 'town', 'cost', which the silos learn from",
-        "predict cut --input test.csv": "model.safetensors holds no model that fedtct saved or exported, or is damaged",
+        "predict cut --input test.csv": "model.safetensors is not a model that fedtct saved or exported, or is damaged",
         "predict c --input test.csv --out c": "c exists",
         "predict c --input test.csv --out none/x.csv": "cannot be made",
         "predict silos --input test.csv": "silos holds no saved model",
-        "predict test.csv --input test.csv": "test.csv holds no model that fedtct saved or exported",
+        "predict test.csv --input test.csv": "test.csv is not a model that fedtct saved or exported",
         "evaluate c --input test.csv --target age": "the model predicts from 'age': --target must name the column with "
         "the truth ('state' in training)",
         "evaluate c/model --input test.csv --target town": "must name the column with the truth\n",
@@ -323,7 +323,7 @@ BAD = {
     "run --data silos --target state --test none.csv": "there is no none.csv",
     "run --data silos --target state --model mine:nothing": "no mine:nothing to import",
     "run --data silos --target state --model none:build": "no none:build to import",
-    "run --data silos --target state --model mine:number": "mine:number is no function",
+    "run --data silos --target state --model mine:number": "mine:number is not a function",
     "run --data silos --target state --model mine:wrong": "has 7 outputs, the silos have 2 classes",
     "run --data silos --target state --model simple-cnn": "takes images",
     "run --data silos --target state --holdout 1": "holdout is a share",
@@ -341,7 +341,7 @@ BAD = {
     "compare --data silos --target state --test linked.csv --methods fedavg": "give it a place of its own",
     "run --data pictures --test pictures/north/ill": "give it a place of its own",
     "run --data pictures --test pictures": "give it a place of its own",
-    "run --data silos --target state --test fox.csv": "has classes that no silo trains on; they have ill, well. "
+    "run --data silos --target state --test fox.csv": "has classes that no silo trains on; the silos have ill, well. "
     "Found: 'fox' (9), in 9 of 9 samples",
 }
 
@@ -368,7 +368,9 @@ def test_what_is_wrong_is_said_before_any_work(command, folder, capsys):
 
 
 @pytest.mark.filterwarnings("always:no silo has label 0")
-@pytest.mark.parametrize(("codes", "code", "told"), [([1, 2], 0, "class 0 is nobody's"), ([7, 99], 2, "go up to 99")])
+@pytest.mark.parametrize(
+    ("codes", "code", "told"), [([1, 2], 0, "class 0 has no samples"), ([7, 99], 2, "go up to 99")]
+)
 def test_codes_as_labels_are_noticed_and_what_is_advised_works(codes, code, told, folder, capsys) -> None:
     shutil.rmtree(folder / "silos")
     (folder / "silos").mkdir()

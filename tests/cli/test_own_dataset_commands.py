@@ -157,7 +157,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_can_be_imported(
     ("name", "told"),
     [
         ("nobody", "there is no my_data:nobody to import"),
-        ("NAMES", "my_data:NAMES is no function but tuple"),
+        ("NAMES", "my_data:NAMES is not a function but tuple"),
         ("no_argument", "fails; it is called with one argument, the folder of datasets: TypeError"),
         ("no_dataset", "my_data:no_dataset must return a fedtct.Dataset, not tuple"),
         ("no_pair", r"train of my_data:no_pair must be fedtct.Samples\(x, y\), not ndarray"),

@@ -52,7 +52,7 @@ def test_a_model_that_is_not_where_it_is_looked_for(folder, capsys, monkeypatch)
     assert f"import in {folder / 'silos'}, nor installed (if it is elsewhere, name its folder in PYTHONPATH)" in told
     monkeypatch.chdir(folder / "app")
     code, _, told = typed(capsys, "predict", "../a", "--input", "../test.npz", "--model", "signal_net.py:build")
-    assert (code, told) == (2, "fedtct: signal_net.py:build is to be without .py: signal_net:build\n")
+    assert (code, told) == (2, "fedtct: write signal_net.py:build without .py: signal_net:build\n")
 
 
 def test_the_model_of_a_deployed_run_is_in_its_app_folder(folder, capsys, monkeypatch):

@@ -140,7 +140,7 @@ def test_it_has_its_name_in_tables_plots_and_reports_even_where_it_cannot_be_imp
         ("newton", "unknown stage2 'newton'"),
         ("my_stage2:Nobody", "there is no my_stage2:Nobody to import"),
         ("my_stage2:nothing", "my_stage2:nothing is no method: it must be, or make, a fedtct.Stage2, not dict"),
-        ("my_stage2:fedtct", "my_stage2:fedtct is no function but module"),
+        ("my_stage2:fedtct", "my_stage2:fedtct is not a function but module"),
         ("my_stage2:Network", "my_stage2:Network is no method: it must be, or make, a fedtct.Stage2, not Network"),
         ("my_stage2:picky", "my_stage2:picky cannot be made of the settings steps, lr, rounds, evaluate_every"),
         ("my_stage2:Same --epsilon 1", "leave it out with a method of yours"),

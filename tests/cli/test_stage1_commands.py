@@ -78,7 +78,7 @@ def test_tables_plots_and_reports_tell_it_from_other_stages_1(folder: Path, caps
         ("--stage1 my_stage1:Pooled", "TCT's stage 1 must be federated"),
         ("--stage1 my_stage1:Same --p 0", "p must be at least 1"),
         ("--stage1 my_stage1:Same --stage2 ridge --epsilon 1", "leave it out with a method of yours"),
-        ("--stage1 scaffold --stage2 ridge --epsilon 1", "Scaffold has no differential privacy"),
+        ("--stage1 scaffold --stage2 ridge --epsilon 1", "Scaffold does not support differential privacy"),
     ],
 )
 def test_what_cannot_work_is_refused_before_any_work(

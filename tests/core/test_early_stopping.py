@@ -31,11 +31,11 @@ def test_patience_says_who_holds_nothing_out_and_what_helps(sizes, holdout):
     none_held = {f"s{place}": n for place, n in enumerate(sizes) if round(holdout * n) == 0}
     if not none_held:
         return
-    with pytest.raises(FedtctError, match="patience needs held-out samples to judge by") as error:
+    with pytest.raises(FedtctError, match="patience needs held-out samples, but some silos") as error:
         PATIENT.fit(with_too_few(sizes, holdout))
     told = str(error.value)
     assert (
-        f"hold none of their samples out: {', '.join(f'{name} (of {n})' for name, n in none_held.items())}. Give"
+        f"hold out none of their samples: {', '.join(f'{name} (of {n})' for name, n in none_held.items())}. Give"
         in told
     )
     advice = float(told.partition("holdout=")[2].partition(",")[0])

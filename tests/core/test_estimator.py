@@ -108,7 +108,7 @@ def test_what_is_refused():
         with pytest.raises(ValueError, match=message):
             FederatedTangentClassifier(**QUICK | options).fit(X, Y, **fit)
     for split in ("classes:1", "classes:2"):
-        with pytest.raises(FedtctError, match=f"'{split}' deals by classes, which numbers have none of"):
+        with pytest.raises(FedtctError, match=f"'{split}' needs classes, but the target holds numbers"):
             FederatedTangentRegressor(**QUICK, split=split).fit(X, X[:, 0])
     with pytest.raises(FedtctError, match="one class"):
         FederatedTangentClassifier().fit(X, 0 * Y)

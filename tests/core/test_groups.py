@@ -89,7 +89,7 @@ def test_private_silos_do_not_let_groups_decide_what_is_held_out():
     """One sample in another group can move many from one side to the other, which no noise accounts for."""
     method = FedAvg("linear", rounds=1, local_epochs=1, noise=1.0, num_classes=2)
     data, owners = (torch.randn(20, 3), torch.arange(20) % 2), torch.arange(20) // 2
-    with pytest.raises(FedtctError, match="north: what is held out depends on groups"):
+    with pytest.raises(FedtctError, match="north: differential privacy does not cover holding out by groups"):
         method.fit([Silo(*data, holdout=0.2, groups=owners, name="north")])
     method.fit([Silo(*data, groups=owners)])
     FedAvg("linear", rounds=1, local_epochs=1).fit([Silo(*data, holdout=0.2, groups=owners)])

@@ -25,7 +25,7 @@ def folders(tmp_path):
 def test_a_silo_never_loads_its_data_with_anothers_module(folders):
     north, south = (SiloConfig.read(folder / "silo.toml") for folder in folders)
     assert [north.load().y[0] for _ in range(2)] == ["north"] * 2
-    with pytest.raises(FedtctError, match=r"south.their_loader.py is not used, as .*north.* has its name already"):
+    with pytest.raises(FedtctError, match=r"south.their_loader.py is not used, because .*north.* already has its name"):
         south.load()
 
 

@@ -42,7 +42,7 @@ def methods(model):
     return {"network": replace(TRAIN, model=model), "tangent": tct(model, Ridge(d=20), stage1=TRAIN)}
 
 
-MESSAGE = r"not the one that was trained: where first.weight \(4, 4\) was, it has second.weight \(4, 4\)"
+MESSAGE = r"not the one that was trained: it has second.weight \(4, 4\) instead of first.weight \(4, 4\)"
 
 
 @pytest.mark.parametrize("kind", ["network", "tangent"])

@@ -127,12 +127,12 @@ def test_a_class_that_is_held_out_alone_is_warned_of(kinds):
     held = int(Silo(X[:20], np.arange(20), holdout=0.2).held_y[0])
     y = np.arange(20) % 2
     y[held] = 2
-    with pytest.warns(UserWarning, match=f"all samples of class {kinds[2]} are among those that silos hold out"):
+    with pytest.warns(UserWarning, match=f"silos hold out all samples of class {kinds[2]}"):
         model = fitted(Silo(X[:20], kinds[y], holdout=0.2), Silo(X[20:40], kinds[np.arange(20) % 2], holdout=0.2))
     assert model.spec.num_classes == 3
     quiet(Silo(X[:20], kinds[y], holdout=0.2), Silo(X[20:40], kinds[y]))  # who trains on it
     y[y == 1] = 0
-    with pytest.raises(FedtctError, match="there is nothing to learn of a single class"):
+    with pytest.raises(FedtctError, match="there is nothing to learn from a single class"):
         fitted(Silo(X[:20], kinds[y // 2], holdout=0.2))
 
 
@@ -156,12 +156,12 @@ def test_weights_to_start_from_must_be_finite_and_in_a_file(tmp_path):
     module = torch.nn.Sequential(torch.nn.Linear(3, 2))
     with torch.no_grad():
         module[0].bias[0] = math.nan
-    with pytest.raises(FedtctError, match="the weights to start from hold NaN"):
+    with pytest.raises(FedtctError, match="the initial weights hold NaN"):
         fitted((X, Y), method=FedAvg(module, rounds=0))
     torch.save(module.state_dict(), tmp_path / "weights.pt")
-    with pytest.raises(FedtctError, match="the weights to start from hold NaN"):
+    with pytest.raises(FedtctError, match="the initial weights hold NaN"):
         fitted((X, Y), method=FedAvg(torch.nn.Sequential(torch.nn.Linear(3, 2)), init_weights=tmp_path / "weights.pt"))
-    with pytest.raises(FedtctError, match="init_weights is the name of a file, not a OrderedDict"):
+    with pytest.raises(FedtctError, match="init_weights must be the name of a file, not a OrderedDict"):
         fitted((X, Y), method=FedAvg("linear", init_weights=module.state_dict()))
 
 

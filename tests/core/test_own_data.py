@@ -53,7 +53,7 @@ def test_whole_numbers_as_names_are_in_the_order_of_numbers_and_come_back_as_num
 
 
 def test_a_class_that_no_silo_trains_on_is_refused():
-    with pytest.raises(FedtctError, match="the test data has classes that no silo trains on; they have cat, dog"):
+    with pytest.raises(FedtctError, match="the test data has classes that no silo trains on; the silos have cat, dog"):
         TCT.fit(named(), test=(PARTS[0][0][:1], ["fox"]))
     model = FedAvg("linear", rounds=1).fit(named()).model
     with pytest.raises(FedtctError, match="Found: 'fox'"):
@@ -233,7 +233,7 @@ class MixesSamples(nn.Module):
 def test_a_model_that_mixes_samples_up_is_warned_of(made):
     torch.manual_seed(0)
     silo = Silo(made(255 * torch.rand(20, 5, 3, generator=torch.Generator().manual_seed(0))), torch.arange(20) % 2)
-    with pytest.warns(UserWarning, match="otherwise for a sample alone than beside another.*batch_first"):
+    with pytest.warns(UserWarning, match="different outputs for a sample alone and in a batch.*batch_first"):
         FedAvg(MixesSamples(), rounds=1).fit([silo])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -258,7 +258,9 @@ def test_series_of_different_lengths():
     x, lengths = torch.rand(90, 6, 3, generator=draws) + 0.1, torch.randint(1, 7, (90, 1), generator=draws)
     x, y = x * (torch.arange(6) < lengths)[..., None], (lengths[:, 0] > 3).long()
     stage1 = FedAvg(rounds=2, local_epochs=2, batch_size=8, lr=0.5)
-    with pytest.warns(UserWarning, match="take a pass a sample: .*a padded sequence has a rule"):
+    with pytest.warns(
+        UserWarning, match="are computed one sample at a time, which is slow: .*a padded sequence has a rule"
+    ):
         fit = tct(Packed(), Ridge(d=200), stage1=stage1, p=200).fit([Silo(x[:50], y[:50]), Silo(x[50:], y[50:])])
     assert fit.history[-1].train_accuracy > 0.9
 
@@ -320,7 +322,7 @@ def test_codes_are_no_labels():
 
 
 def test_samples_that_are_all_alike_have_no_features():
-    with pytest.raises(FedtctError, match="the same of every sample"):
+    with pytest.raises(FedtctError, match="the same output for every sample"):
         tct("mlp", Ridge(), p=50).fit([(torch.ones(20, 3), torch.arange(20) % 2)])
 
 

@@ -237,15 +237,15 @@ def test_a_silo_checks_its_labels_itself():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"method": "scaffold"}, "Scaffold has no differential privacy"),
-        ({"method": "feddyn"}, "FedDyn has no differential privacy"),
-        ({"method": "centralized"}, "Centralized has no differential privacy"),
+        ({"method": "scaffold"}, "Scaffold does not support differential privacy"),
+        ({"method": "feddyn"}, "FedDyn does not support differential privacy"),
+        ({"method": "centralized"}, "Centralized does not support differential privacy"),
         ({"method": "tct"}, "use stage2='ridge'"),
         ({"method": "tct", "stage2": "ridge", "ridge": "holdout", "holdout": 0.1}, "not differentially private"),
         ({"method": "fedavg", "patience": 3, "holdout": 0.1}, "patience"),
         ({"method": "fedavg", "epsilon": -1.0}, "epsilon must not be negative"),
         ({"method": "fedavg", "epsilon": 1000.0}, "at most 100"),
-        ({"method": "fedavg", "delta": 1.0}, "delta must lie between"),
+        ({"method": "fedavg", "delta": 1.0}, "delta must be between"),
         ({"method": "fedavg", "clip": 0.0}, "clip must be positive"),
     ],
 )

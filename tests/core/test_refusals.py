@@ -335,5 +335,5 @@ def test_where_training_diverged_is_told():
     spoilt = X.clone()
     spoilt[3] = 1e6
     silos = [Silo(x, Y, name=name) for name, x in {"north": X, "west": spoilt, "south": X}.items()]
-    with pytest.warns(UserWarning, match="training diverged in west alone: look at the samples there"):
+    with pytest.warns(UserWarning, match="training diverged only in west: check the samples there"):
         FedAvg("mlp", rounds=2, local_epochs=5).fit(silos)

@@ -60,16 +60,16 @@ class OfComplexNumbers(nn.Module):
         (None, "no model was given"),
         (nn.Linear(4, 3, device="meta"), "on the meta device, where weights have no values: make it on the CPU"),
         (nn.Sequential(nn.BatchNorm1d(4, affine=False, device="meta"), nn.Linear(4, 3)), "on the meta device"),
-        (OfComplexNumbers(), "the model has complex parameters or buffers: make all real"),
+        (OfComplexNumbers(), "the model has complex parameters or buffers: make them all real"),
         ("resnet-18", "unknown model 'resnet-18'. Known models: .*resnet18-bn"),
-        ("my_net:build", "'my_net:build' is for commands: in Python give the function itself as model, or an nn.Mod"),
+        ("my_net:build", "'my_net:build' is for commands: in Python use the function itself as model, or an nn.Mod"),
         (nn.Linear(4, 2), "has label 2, but there are 2 classes"),
         (nn.Linear(4, 1), "head, are 1: labels need an output for each class"),
         (nn.Linear(5, 3), r"cannot take torch.float32 samples of shape \(4,\)"),
         (WithoutLinear(), "has no nn.Linear to serve as its head"),
         (Sequences(), r"gives \(1, 4, 3\) for one sample, not \(1, 3\)"),
-        ("simple-cnn", r"takes images \(channels, height, width\), the data has shape \(4,\)"),
-        ("resnet18-bn", r"takes images \(channels, height, width\), the data has shape \(4,\)"),
+        ("simple-cnn", r"takes images \(channels, height, width\), but the data has shape \(4,\)"),
+        ("resnet18-bn", r"takes images \(channels, height, width\), but the data has shape \(4,\)"),
     ],
     ids=lambda value: str(value).splitlines()[0][:30],
 )
@@ -184,7 +184,7 @@ def test_a_model_in_parallel_has_no_tangent_features():
     model = nn.DataParallel(tiny_net())
     federation, asked = LocalFederation([Silo(X, Y)]), []
     federation.on_reply = lambda question, *_: asked.append(question)
-    with pytest.raises(FedtctError, match=r"give the model that is in it, model\.module"):
+    with pytest.raises(FedtctError, match=r"give the model inside it, model\.module"):
         tct(model, Ridge(d=5), stage1=FedAvg(rounds=1)).fit(federation)
     assert asked == ["describe"]
 
@@ -256,7 +256,7 @@ class HeadFirst(nn.Module):
     ids=["labels", "num_classes", "names", "function"],
 )
 def test_a_head_that_is_not_defined_last_must_be_named(model, y, options):
-    advice = r"head 'body'.*if its head is another layer, define that last, or name it to stage 1, FedAvg\(head="
+    advice = r"head 'body'.*if its head is another layer, define that last, or name it in stage 1, FedAvg\(head="
     with pytest.raises(FedtctError, match=advice):
         FedAvg(model, rounds=1, **options).fit([Silo(X, y)])
     FedAvg(model, rounds=1, head="classifier", **options).fit([Silo(X, y)])
@@ -305,12 +305,12 @@ class Wrapping(SecondHeadUnused):
 
 @pytest.mark.parametrize("make", [lambda z: {"logits": z}, lambda z: (z, z)], ids=["dict", "tuple"])
 def test_a_model_that_returns_more_than_logits_is_told_to_return_them_alone(make):
-    with pytest.raises(FedtctError, match=r"for one sample, not \(1, 3\): return the logits alone$"):
+    with pytest.raises(FedtctError, match=r"for one sample, not \(1, 3\): return only the logits$"):
         FedAvg(Wrapping(make), rounds=1).fit([Silo(X, Y)])
 
 
 def test_a_last_layer_that_nothing_goes_through_is_no_head():
-    advice = r"head 'unused' the model fails: .*define that last, or name it to stage 1, FedAvg\(head="
+    advice = r"head 'unused' the model fails: .*define that last, or name it in stage 1, FedAvg\(head="
     with pytest.raises(FedtctError, match=advice):
         TCT(SecondHeadUnused(), FedAvg(rounds=1)).fit(skewed_data())
     TCT(SecondHeadUnused(), FedAvg(rounds=1, head="head"), stage2=Ridge(d=10)).fit(skewed_data())
@@ -337,7 +337,9 @@ class PreciseBuffer(nn.Module):
 
 @pytest.mark.parametrize("model", [TwoPrecisions(), PreciseBuffer()])
 def test_a_model_of_two_precisions(model):
-    assert_refused(r"parameters and buffers of torch\.float32 and torch\.float64: make all one", [Silo(X, Y)], model)
+    assert_refused(
+        r"parameters and buffers of torch\.float32 and torch\.float64: convert them all with float", [Silo(X, Y)], model
+    )
 
 
 def test_images_too_small_for_simple_cnn():

@@ -145,7 +145,7 @@ class Corrected(IterativeRegression):
 @pytest.mark.parametrize("kind", [ScaffoldRegression, Corrected])
 def test_stage_two_with_corrections_needs_everybody(kind):
     federation = Sampling(skewed_silos(), lambda number: (0, 1))
-    with pytest.raises(FedtctError, match=f"{kind.__name__} needs every silo in every round, and 2 of 3 replied"):
+    with pytest.raises(FedtctError, match=f"{kind.__name__} needs every silo in every round, but only 2 of 3 replied"):
         tct("mlp", kind(rounds=3, lr="auto"), p=30).fit(federation)
     tct("mlp", FedAvgRegression(rounds=3, lr="auto"), p=30).fit(federation)
 

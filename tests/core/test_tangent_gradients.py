@@ -26,7 +26,7 @@ VECTOR, SMALL_IMAGE = (12,), (2, 9, 8)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel"),
-    pytest.mark.filterwarnings("ignore:tangent features go the general way"),
+    pytest.mark.filterwarnings("ignore:tangent features are computed by torch.func"),
 ]
 
 
@@ -159,13 +159,16 @@ def test_rules_are_not_applied_where_they_do_not_hold(model):
 @pytest.mark.parametrize("model", BY_FUNC)
 def test_it_says_that_it_goes_the_general_way_and_why(model):
     module, x = randomised(model()), samples(SMALL_IMAGE)
-    with pytest.warns(UserWarning, match="the general way, torch.func, which is slower: .+"):
+    with pytest.warns(UserWarning, match="are computed by torch.func, which is slower: .+"):
         tangent_features(module, x, some_coordinates(module, 50))
 
 
 def test_what_torch_func_cannot_follow_goes_a_sample_at_a_time():
     module, x = randomised(Depends()), samples(SMALL_IMAGE)
-    with pytest.warns(UserWarning, match="take a pass a sample: rules for its layers miss a part of the gradient"):
+    with pytest.warns(
+        UserWarning,
+        match="are computed one sample at a time, which is slow: rules for its layers miss a part of the gradient",
+    ):
         assert_right(module, x, some_coordinates(module, 50))
 
 
@@ -180,7 +183,7 @@ def test_a_model_that_sorts_samples_is_found_out_though_they_are_sorted(descendi
 def test_without_a_compiled_kernel_it_goes_the_general_way(monkeypatch):
     module, x = randomised(Convolutions()), samples(SMALL_IMAGE)
     monkeypatch.setattr(gradients, "fast_kernel", lambda device: gradients.plain_kernel)
-    with pytest.warns(UserWarning, match="with a C compiler, installing fedtct again"):
+    with pytest.warns(UserWarning, match="with a C compiler, install fedtct again"):
         assert_right(module, x, some_coordinates(module, 50))
 
 

@@ -187,6 +187,6 @@ def test_a_recurrent_layer_that_goes_the_general_way():
             return self.rest(self.scale * x)
 
     module, every = module_and_coordinates(Scaled)
-    with pytest.warns(UserWarning, match="take a pass a sample: no rule for Scaled"):
+    with pytest.warns(UserWarning, match="are computed one sample at a time, which is slow: no rule for Scaled"):
         found = tangent_features(module, samples(), every)
     assert torch.equal(found, tangent_features(module, samples(), every, method="loop"))

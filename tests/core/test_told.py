@@ -53,14 +53,14 @@ def test_classes_that_are_numbers_in_some_silos_and_words_in_others_are_noticed(
 
 def test_classes_that_are_nobodys_are_told():
     x, y = PARTS[0]
-    with pytest.warns(UserWarning, match="labels go up to 4, but no silo has 1, 3: it cannot be learnt"):
+    with pytest.warns(UserWarning, match="labels go up to 4, but no silo has 1, 3, which cannot be learnt"):
         FedAvg("linear", **TRAIN).fit([(x, y * 2)])
 
 
 @pytest.mark.parametrize(("last", "warns"), [(nn.Softmax(1), True), (nn.LogSoftmax(1), False), (nn.Identity(), False)])
 def test_a_network_that_gives_probabilities_is_told_of(last, warns, recwarn):
     FedAvg(nn.Sequential(nn.Linear(PARTS[0][0].shape[1], 3), last), **TRAIN).fit(PARTS)
-    assert any("what the model gives are probabilities" in str(warning.message) for warning in recwarn) == warns
+    assert any("the model returns probabilities" in str(warning.message) for warning in recwarn) == warns
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_nothing_is_rated_before_there_is_a_classifier():
     ("wrong", "message"),
     [
         (lambda: FedAvg(pretext="jigsaw"), "unknown pretext 'jigsaw'. Known: none, rotations"),
-        (lambda: FedAvg(pretext="rotations", patience=3), "patience judges by how good a model is"),
+        (lambda: FedAvg(pretext="rotations", patience=3), "patience needs ratings of the model"),
         (lambda: FedAvg(net(), **ROTATIONS).fit(deal(torch.arange(30) % 4)), "use it as TCT's stage 1"),
         (lambda: tct(FedAvg(**ROTATIONS)).fit([(torch.rand(9, 16), torch.arange(9) % 4)]), "needs square images"),
         (lambda: TCT("mlp", FedAvg(**ROTATIONS)).fit([(images(), torch.rand(30))]), "two or more outputs"),

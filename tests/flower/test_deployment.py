@@ -284,7 +284,7 @@ def test_a_silo_with_data_of_another_shape_is_named_at_the_server(deployment, tm
         "image_size (--image-size in a command)"
     )
     assert said[-1] == f"fedtct: stopped: {reason}"
-    assert said[:-1] == ["fedtct: warning: labels go up to 9, but no silo has 7, 8: it cannot be learnt"]
+    assert said[:-1] == ["fedtct: warning: labels go up to 9, but no silo has 7, 8, which cannot be learnt"]
     assert not (tmp_path / "run").exists()
 
 

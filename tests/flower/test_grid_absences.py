@@ -234,7 +234,7 @@ def test_gradient_descent_says_so_if_its_steps_are_too_long_for_those_who_are_le
     grid.before = leave
     rows = [row for row in method.fit(over(grid, min_silos=1)).history if row.stage == "stage2"]
     assert (rows[-1].train_loss > rows[0].train_loss) == grows
-    told = f"stage 2 may diverge while nobody but s{stays} replies: its step size"
+    told = f"stage 2 may diverge while only s{stays} replies: its step size"
     assert any(told in str(warning.message) for warning in recwarn) == grows
 
 

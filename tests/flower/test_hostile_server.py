@@ -223,7 +223,7 @@ def test_a_message_can_call_no_function_but_the_apps(tmp_path, monkeypatch, own_
 
     answer, error = grid.ask_again("train", hostile)
     assert answer == {}
-    assert "and others are not used here" in error or "names no function" in error
+    assert "and others are not used here" in error or "does not name a function" in error
     assert not (tmp_path / "called").exists()
 
 

@@ -135,5 +135,5 @@ def test_a_late_silo_is_told_of_texts_that_nobody_learns(tmp_path):
     assert fit.history[-1].silos == ("s0", "s1", "s2", "s3")
     told = [text for text in warned if "no silo had" in text]
     assert told == [
-        "s3: its column 'kind' holds laser, which no silo had when the run began: they count as none of the categories"
+        "s3: its column 'kind' holds laser, which no silo had when the run began: the model ignores these values"
     ]

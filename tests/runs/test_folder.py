@@ -195,7 +195,7 @@ def test_an_agreement_of_another_version_is_refused(tmp_path: Path) -> None:
     execute(RunFolder.create(tmp_path / "a", RunConfig.of(**SMALL)))
     shutil.rmtree(tmp_path / "a" / "model")
     (tmp_path / "a" / "agreement.json").write_text("{}")
-    with pytest.raises(FedtctError, match="of another version of fedtct: begin a new one"):
+    with pytest.raises(FedtctError, match="with another version of fedtct: start a new one"):
         execute(RunFolder.resume(tmp_path / "a"))
 
 

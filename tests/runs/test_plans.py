@@ -123,7 +123,7 @@ def test_what_stage_2_refuses_is_refused_before_the_first_run(tmp_path: Path, mo
     )
     monkeypatch.chdir(tmp_path)
     plan = comparison(["fedavg", "tct"], ["iid"], [0], SMALL | {"rounds": 2, "model": "ends_in_softmax:build"})
-    with pytest.raises(FedtctError, match="Leave out what follows, such as a softmax"):
+    with pytest.raises(FedtctError, match="Remove what follows, such as a softmax"):
         plan.execute("c")
     assert not Path("c").exists()
 

@@ -195,7 +195,7 @@ def test_a_run_that_goes_on_with_other_data_says_so(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         run(doomed)
     write(10)
-    with pytest.warns(UserWarning, match="north trains on 8 samples, 16 when the run was begun"):
+    with pytest.warns(UserWarning, match="north now trains on 8 samples, not on 16 as when the run began"):
         execute(RunFolder.resume(tmp_path / "a"))
 
 

@@ -26,7 +26,7 @@ def other_heads(module: nn.Module) -> str:
     """What to do if the head that was found is the wrong layer; empty if there is no other linear layer."""
     layers = sum(isinstance(layer, nn.Linear) for layer in module.modules())
     return (
-        "; if its head is another layer, define that last, or name it to stage 1, FedAvg(head=...)"
+        "; if its head is another layer, define that last, or name it in stage 1, FedAvg(head=...)"
         if layers > 1
         else ""
     )

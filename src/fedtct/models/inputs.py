@@ -34,7 +34,7 @@ class InputSpec:
         if is_table(samples):
             samples = samples.to_numpy()
             if samples.dtype == object:
-                raise FedtctError(f"{whose} is a table with texts, the model takes arrays of shape {self.shape}")
+                raise FedtctError(f"{whose} is a table with texts, but the model takes arrays of shape {self.shape}")
         x: Tensor = as_inputs(samples, whose)
         if tuple(x.shape[1:]) != self.shape:
             raise FedtctError(f"{whose}: samples have shape {tuple(x.shape[1:])}, expected {self.shape}")
@@ -64,7 +64,7 @@ class InputSpec:
         """The inverse of ``record``, with checks: it may come from a server, and a user's function gets the shape."""
         table, dtype = record["table"], getattr(torch, record["dtype"], None)
         if not isinstance(dtype, torch.dtype):
-            raise FedtctError(f"'{record['dtype']}' is no type of numbers")
+            raise FedtctError(f"'{record['dtype']}' is not a number type")
         return cls(
             tuple(map(int, record["shape"])),
             dtype,

@@ -214,8 +214,8 @@ def check_layout(trained: Layout, now: Layout) -> None:
     for was, this in zip_longest(trained, now, fillvalue=None):
         if was != this:
             raise FedtctError(
-                f"the model is not the one that was trained: where {_told(was)} was, it has {_told(this)}. Make it "
-                "with the same layers, defined in the same order"
+                f"the model is not the one that was trained: it has {_told(this)} instead of {_told(was)}. Build it "
+                "with the same layers, in the same order"
             )
 
 

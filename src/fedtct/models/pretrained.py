@@ -15,7 +15,7 @@ def read_state_dict(path: str | Path) -> StateDict:
     """The tensors in a file. Only tensors are ever read: no code in the file can run."""
     if not isinstance(path, str | Path):
         raise FedtctError(
-            f"init_weights is the name of a file, not a {type(path).__name__}: write a state dict with torch.save"
+            f"init_weights must be the name of a file, not a {type(path).__name__}: save a state dict with torch.save"
         )
     path = Path(path)
     if not path.is_file():
@@ -56,7 +56,7 @@ def load_state_dict(module: nn.Module, state: StateDict, head: str) -> None:
     if wrong or missing:
         names = ", ".join((wrong or missing)[:3])
         what = "do not fit the model" if wrong else "are missing from the file"
-        ours = ". Of a model that fedtct saved, load it and save network.module.state_dict() with torch.save"
+        ours = ". If fedtct saved this model, load it and save network.module.state_dict() with torch.save"
         saved = ours if "parameters" in wrong else ""
         raise FedtctError(f"init_weights: {len(wrong or missing)} tensors {what} (first: {names}){saved}")
     module.load_state_dict(usable, strict=False)

@@ -19,8 +19,8 @@ Model = str | nn.Module | Own
 def _image_shape(name: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
     if len(shape) != 3:
         raise FedtctError(
-            f"model '{name}' takes images (channels, height, width), the data has shape {shape}. "
-            "Use model 'mlp' or 'linear', or give an nn.Module of your own."
+            f"model '{name}' takes images (channels, height, width), but the data has shape {shape}. Use model 'mlp' "
+            "or 'linear', or give an nn.Module of your own."
         )
     return shape[0], shape[1], shape[2]
 
@@ -48,12 +48,12 @@ MODELS: dict[str, Builder] = {
 def check_model_name(name: str) -> None:
     """Refuse a name that is not registered."""
     if is_function_name(name):  # commands import it and hand on the function
-        raise FedtctError(f"'{name}' is for commands: in Python give the function itself as model, or an nn.Module")
+        raise FedtctError(f"'{name}' is for commands: in Python use the function itself as model, or an nn.Module")
     if name not in MODELS:
         known = ", ".join(MODELS)
         raise FedtctError(
-            f"unknown model '{name}'. Known models: {known}; or your own: in commands module:function, in Python that "
-            "function or an nn.Module."
+            f"unknown model '{name}'. Known models: {known}. For your own, use module:function in commands, and that "
+            "function or an nn.Module in Python."
         )
 
 

@@ -87,7 +87,7 @@ class NetworkSpec:
         if outputs != self.num_classes:
             classes = isinstance(self.task, Classification)
             wanted = f"the silos have {self.num_classes} classes" if classes else "a regression needs 1"
-            raise FedtctError(f"the model's head '{head}' has {outputs} outputs, {wanted}{other_heads(module)}")
+            raise FedtctError(f"the model's head '{head}' has {outputs} outputs, but {wanted}{other_heads(module)}")
         if state is not None:
             load_state_dict(module, state, head)
         _fix(module, self.fixed)

@@ -23,10 +23,10 @@ def try_model(network: Network, outputs: int, samples: Tensor, whose: str = "") 
             given: object = network(sample)
         except Exception as error:
             if any(dtype.is_complex for dtype in network.dtypes):
-                raise FedtctError("the model has complex parameters or buffers: make all real", error) from error
+                raise FedtctError("the model has complex parameters or buffers: make them all real", error) from error
             if len(network.dtypes) > 1:
                 names = " and ".join(sorted(map(str, network.dtypes)))
-                mixed = f"the model has parameters and buffers of {names}: make all one, with float()"
+                mixed = f"the model has parameters and buffers of {names}: convert them all with float()"
                 raise FedtctError(mixed, error) from error
             if network.precision is not None and _goes_without_it(network, sample):
                 named = str(network.precision).removeprefix("torch.")
@@ -35,7 +35,7 @@ def try_model(network: Network, outputs: int, samples: Tensor, whose: str = "") 
             raise FedtctError(f"{whose}the model cannot take {kind}", error, span) from error
         if (what := _shape_of(given)) != (1, outputs):
             found = f"a number for each output of its head '{network.head}'{other_heads(network.module)}"
-            advice = found if isinstance(given, Tensor) else "return the logits alone"
+            advice = found if isinstance(given, Tensor) else "return only the logits"
             raise FedtctError(f"the model gives {what} for one sample, not (1, {outputs}): {advice}")
     _try_pair(network, samples)
 
@@ -58,7 +58,7 @@ def try_training(spec: NetworkSpec, network: Network, trainable: str) -> None:
         if not network.trainable_slices():
             raise FedtctError(
                 f"there is nothing to train: trainable is '{trainable}', and all of that is frozen. Unfreeze some of "
-                "the model with requires_grad_(True), or train for no rounds"
+                "the model with requires_grad_(True), or set rounds to 0"
             )
     if (tried := network_for_examples(spec, network)) is not None:
         with tried.tried_in_training(trainable):
@@ -92,12 +92,14 @@ def _try_step(network: Network, samples: Tensor, shape: tuple[int, int]) -> None
     except Exception as error:
         raise FedtctError("the model fails in training mode", error) from error
     if (what := _shape_of(given)) != shape:
-        raise FedtctError(f"in training mode the model gives {what} for two samples, not {shape}: logits alone")
+        raise FedtctError(
+            f"in training mode the model gives {what} for two samples, not {shape}: return only the logits"
+        )
     if isinstance(given, Tensor) and not given.requires_grad:
-        raise FedtctError("what the model gives has no gradient: its forward must not use torch.no_grad or detach")
+        raise FedtctError("the model's output has no gradient: its forward must not use torch.no_grad or detach")
     if isinstance(given, Tensor) and _are_probabilities(given):
         warnings.warn(
-            "what the model gives are probabilities: leave out its softmax, the losses take logits", stacklevel=2
+            "the model returns probabilities: remove its softmax, because the losses take logits", stacklevel=2
         )
 
 
@@ -134,7 +136,7 @@ def _try_pair(network: Network, samples: Tensor) -> None:
     mixed = MIXED if network.precision is None else MIXED_IN_HALF
     if together.shape != alone.shape or float((together - alone).norm()) > mixed * float(alone.norm()):
         warnings.warn(
-            "in evaluation mode the model answers otherwise for a sample alone than beside another: samples must be "
-            "the first dimension of all it computes (nn.LSTM and attention need batch_first=True), and nothing drawn",
+            "in evaluation mode the model gives different outputs for a sample alone and in a batch: samples must be "
+            "the first dimension throughout (nn.LSTM and attention need batch_first=True), and nothing may be random",
             stacklevel=2,
         )

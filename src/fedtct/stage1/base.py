@@ -82,7 +82,7 @@ class Stage1(ABC):
         self._check_privacy()
         self._plan().check()
         if self.patience is not None and not self.learns_labels:
-            raise FedtctError(f"patience judges by how good a model is, and pretext='{self.pretext}' does not tell")
+            raise FedtctError(f"patience needs ratings of the model, and pretext='{self.pretext}' has none")
 
     def _plan(self, prox: float = 0.0) -> LocalPlan:
         return LocalPlan(
@@ -100,9 +100,11 @@ class Stage1(ABC):
         check_not_negative(noise=self.noise)
         check_positive(clip=self.clip)
         if self.noise and not self.takes_noise:
-            raise FedtctError(f"{type(self).__name__} has no differential privacy: use FedAvg, FedProx or FedAdam")
+            raise FedtctError(
+                f"{type(self).__name__} does not support differential privacy: use FedAvg, FedProx or FedAdam"
+            )
         if self.noise and self.patience is not None:
-            raise FedtctError("patience judges by what silos say about models, which is not differentially private")
+            raise FedtctError("patience needs the silos' ratings of models, which are not differentially private")
 
     @property
     def learns_labels(self) -> bool:
@@ -161,7 +163,7 @@ class Stage1(ABC):
         Returns the model and the history of its rounds.
         """
         if not self.learns_labels:
-            raise FedtctError(f"pretext='{self.pretext}' learns features, no classes: use it as TCT's stage 1")
+            raise FedtctError(f"pretext='{self.pretext}' learns features, not classes: use it as TCT's stage 1")
         session = self.open(silos, test, journal)
         weights = self.run(session)
         temperature = calibrate(session, weights._asdict())
@@ -277,4 +279,4 @@ def _warn_of_diverged(replies: Replies) -> None:
     weights = zip(replies.cost.silos, replies.values("parameters"), strict=False)
     diverged = [name for name, parameters in weights if not bool(parameters.isfinite().all())]
     if 0 < len(diverged) < len(replies.messages):
-        warnings.warn(f"training diverged in {listing(diverged)} alone: look at the samples there", stacklevel=2)
+        warnings.warn(f"training diverged only in {listing(diverged)}: check the samples there", stacklevel=2)

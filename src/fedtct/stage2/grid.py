@@ -38,9 +38,11 @@ Cell = tuple[float, int]  # a step size, and how many steps
 def check_cells(method: Stage2, cells: Sequence[Cell]) -> IterativeRegression:
     """The method; refused if its step size and number of steps cannot be chosen, or if these cells are not valid."""
     if not isinstance(method, IterativeRegression) or isinstance(method, GradientDescent):
-        raise FedtctError(f"{type(method).__name__} has no (lr, steps) to try: take stage2=ScaffoldRegression(), say")
+        raise FedtctError(
+            f"{type(method).__name__} has no (lr, steps) to try: use stage2=ScaffoldRegression(), for example"
+        )
     if method.patience is not None:
-        raise FedtctError("a grid rates nothing on the way, so that patience cannot judge: leave it out")
+        raise FedtctError("a grid rates no rounds, which patience needs: leave patience out")
     if not cells:
         raise FedtctError("there is nothing to try: give cells such as [(1e-4, 500), (1e-3, 500)]")
     for lr, steps in cells:

@@ -131,7 +131,7 @@ class RegressionRounds(Rounds):
         state, replies = checked_round(method, method.round(federation, state, number, self.lr), ("w",))
         if method.exact and not federation.begins_anew and len(replies.messages) < len(federation):
             raise FedtctError(
-                f"{type(method).__name__} needs every silo in every round, and {len(replies.messages)} of "
+                f"{type(method).__name__} needs every silo in every round, but only {len(replies.messages)} of "
                 f"{len(federation)} replied: ask all of them, or use FedAvgRegression or Ridge"
             )
         if not method.exact:
@@ -144,8 +144,8 @@ class RegressionRounds(Rounds):
             return
         if not self.method.step_limits(self.problem.among(there)).bears(self.lr):
             warnings.warn(
-                f"stage 2 may diverge while nobody but {listing(there)} replies: its step size, {self.lr:.3g}, is "
-                "safe for all silos together",
+                f"stage 2 may diverge while only {listing(there)} replies: its step size, {self.lr:.3g}, is safe only "
+                "for all silos together",
                 stacklevel=2,
             )
 
@@ -174,12 +174,12 @@ class StepLimits(NamedTuple):
             return self.safe
         if lr >= self.diverges_from:
             raise Diverged(
-                f"stage 2 diverges with lr={lr:.3g}: it does from {self.diverges_from:.3g} on. "
-                f"It surely does not with lr={self.safe:.3g}, which lr='auto' takes."
+                f"stage 2 diverges with lr={lr:.3g}, as with any lr from {self.diverges_from:.3g} on. "
+                f"lr={self.safe:.3g}, which lr='auto' uses, is safe."
             )
         if not self.bears(lr):
             warnings.warn(
-                f"stage 2 may diverge with lr={lr:.3g}: it surely does not with {self.safe:.3g}, which lr='auto' takes",
+                f"stage 2 may diverge with lr={lr:.3g}: {self.safe:.3g}, which lr='auto' uses, is safe",
                 stacklevel=2,
             )
         return lr

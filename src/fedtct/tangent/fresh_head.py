@@ -45,7 +45,7 @@ def check_head(spec: NetworkSpec) -> None:
     if isinstance(spec.model, str):
         return
     if isinstance(spec.model, nn.DataParallel):
-        raise FedtctError("an nn.DataParallel has no tangent features: give the model that is in it, model.module")
+        raise FedtctError("an nn.DataParallel has no tangent features: give the model inside it, model.module")
     tried = network_for_examples(spec, spec.build())
     if tried is None:
         return
@@ -53,7 +53,7 @@ def check_head(spec: NetworkSpec) -> None:
     head, seen = network.module.get_submodule(network.head), list[Tensor]()
     head.register_forward_hook(lambda layer, args, output: seen.append(output))
     network.module.eval()
-    advice = "the model must end with it. Leave out what follows, such as a softmax: the losses take logits"
+    advice = "the model must end with it. Remove what follows, such as a softmax: the losses take logits"
     advice += other_heads(network.module)
     try:
         with torch.enable_grad():

@@ -84,7 +84,10 @@ class SampledGradients:
             reason = why_not_by_layers(self.model, tried, self.ascending)
             self.method = _general_way(self.model, tried[:2], self.ascending) if reason else "layers"
             if reason:
-                way = {"func": "go the general way, torch.func, which is slower", "loop": "take a pass a sample"}
+                way = {
+                    "func": "are computed by torch.func, which is slower",
+                    "loop": "are computed one sample at a time, which is slow",
+                }
                 warnings.warn(f"tangent features {way[self.method]}: {reason}", stacklevel=3)
         if self.batch is None and len(x):
             self.batch = batch_that_fits(self.model, x[:1], len(self.ascending))
@@ -109,8 +112,8 @@ def why_not_by_layers(model: nn.Module, x: Tensor, coordinates: Tensor) -> str |
     Trying them out catches what the layers do not show, such as a parameter that the forward pass uses directly.
     """
     if fast_kernel(x.device.type) is plain_kernel:
-        mended = "installing triton" if x.is_cuda else "with a C compiler, installing fedtct again"
-        return f"there is no compiled kernel here; {mended} makes it"
+        remedy = "install triton" if x.is_cuda else "with a C compiler, install fedtct again"
+        return f"there is no compiled kernel here; to get it, {remedy}"
     coordinates = coordinates.sort().values
     x = x if len(x) > 1 else torch.cat([x, x])  # a model that mixes samples up shows it only with two
     try:

@@ -37,7 +37,7 @@ class TangentFeatures:
         """The recipe of the feature map at these weights, with which stage 1 ended."""
         # Buffers may hold −∞, as attention masks do; running statistics that overflowed are NaN or +∞.
         if not bool(weights.parameters.isfinite().all() and (weights.buffers < torch.inf).all()):
-            raise Diverged("stage 1 diverged: its weights are not finite. Begin a new run with a smaller lr.")
+            raise Diverged("stage 1 diverged: its weights are not finite. Start a new run with a smaller lr.")
         return Recipe(*weights, p=self.p, seed=self.seed, normalize=self.normalize)
 
 

@@ -76,8 +76,8 @@ class Normaliser(NamedTuple):
         constant = (std <= CONSTANT_TO_MEAN * moments.mean.abs()) | (std <= CONSTANT_TO_TYPICAL * typical)
         if bool(constant.all()):
             raise Diverged(
-                "the network says the same of every sample: stage 1 went too far for it (lower its lr), "
-                "or samples are all alike"
+                "the network gives the same output for every sample: stage 1 went too far (lower its lr), or all "
+                "samples are alike"
             )
         scale = torch.where(constant, 0.0, 1 / std)
         return cls(moments.mean.float(), scale.float(), scale.new_tensor([moments.n]).sqrt().float())
