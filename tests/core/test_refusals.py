@@ -48,7 +48,7 @@ def with_value(value):
 @pytest.mark.parametrize(
     ("x", "y", "message"),
     [
-        (X, Y - 1, "some labels are below 0: .*;  the least is -1"),
+        (X, Y - 1, "some labels are below 0: .*; the least is -1"),
         (X, Y.unsqueeze(1), "y must be a vector of labels, numbers or names"),
         (X, 3, "y must be a vector of labels, numbers or names"),
         (X, Y / Y, "targets are NaN, infinite or huge"),

@@ -64,7 +64,7 @@ class OfComplexNumbers(nn.Module):
         ("resnet-18", "unknown model 'resnet-18'. Known models: .*resnet18-bn"),
         ("my_net:build", "'my_net:build' is for commands: in Python use the function itself as model, or an nn.Mod"),
         (nn.Linear(4, 2), "has label 2, but there are 2 classes"),
-        (nn.Linear(4, 1), "head, are 1: labels need an output for each class"),
+        (nn.Linear(4, 1), "head, is 1: labels need one output for each class"),
         (nn.Linear(5, 3), r"cannot take torch.float32 samples of shape \(4,\)"),
         (WithoutLinear(), "has no nn.Linear to serve as its head"),
         (Sequences(), r"gives \(1, 4, 3\) for one sample, not \(1, 3\)"),
@@ -219,7 +219,7 @@ def test_a_model_with_another_number_of_outputs_than_was_asked_for(model):
     ("y", "told"),
     [
         (Y.double(), "num_classes is 7, but silos hold real numbers, .*: leave num_classes out; .*as whole numbers"),
-        ([f"class {label}" for label in Y], "num_classes is 7, but silos name 3 classes, .*: leave num_classes out"),
+        ([f"class {label}" for label in Y], "num_classes is 7, but silos use class names, .*: leave num_classes out"),
     ],
     ids=["numbers", "names"],
 )
