@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fedtct.errors import FedtctError
 from fedtct.history import Checkpoint, Row, State
 
-OTHER_RATERS = "patience compares rounds, and with per_round other silos rate each of them: leave out one of the two"
+OTHER_RATERS = "patience compares rounds, but with per_round different silos rate each round: leave out one of the two"
 
 
 @dataclass
@@ -58,6 +58,6 @@ def _check_judgement(row: Row) -> None:
         )
     if not math.isfinite(row.rating("holdout") or 0.0):
         still = "whose targets do not vary: give every silo a larger holdout"
-        beyond = "some of which are so far off that the model's error on them is no number: mend or drop them"
+        beyond = "some of which are so extreme that the model's error on them is not a number: fix or remove them"
         known = math.isfinite(row.holdout_rmse or 0.0)
         raise FedtctError(f"patience judges by held-out samples, {still if known else beyond}")

@@ -103,7 +103,7 @@ def checked_round(method: object, found: object, names: Iterable[str]) -> tuple[
     """The new state and the replies that a method's round returned; refused if it lacks what it must hold."""
     if not isinstance(found, tuple) or len(found) != 2:
         who = type(method).__name__
-        raise FedtctError(f"{who}.round returns no pair: it needs the new state and the replies")
+        raise FedtctError(f"{who}.round must return a pair: the new state and the replies")
     averages = " and ".join(f"replies.average('{name}')" for name in names)
     check_state(method, "round", found[0], names, f"{averages}, say")
     return found

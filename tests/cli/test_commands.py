@@ -74,7 +74,7 @@ def test_json_is_one_object_and_nothing_else(fedtct: Terminal) -> None:
 def test_an_option_that_nothing_reads_is_not_ignored_silently(fedtct: Terminal) -> None:
     few = ["--limit", "60", "--silos", "2", "--split", "iid", "--rounds", "1", "--json"]
     assert fedtct("run", *few, "--method", "fedavg", "--mu", "3") == 0
-    assert fedtct.err == "fedtct: warning: --mu is for fedprox: nothing here reads it\n"
+    assert fedtct.err == "fedtct: warning: --mu has no effect here: it is for fedprox\n"
     assert fedtct("compare", *few, "--methods", "fedavg,fedprox", "--mu", "3") == 0
     assert fedtct.err == ""
 
@@ -132,7 +132,7 @@ def test_a_finished_run_shows_its_table_where_nothing_can_be_written(
 
     monkeypatch.setattr(write, "write_text", refuse)
     assert fedtct("run", "--resume", "a") == 0
-    assert "the report is not written again: a/report.html: Permission denied" in fedtct.err
+    assert "the report was not written again: a/report.html: Permission denied" in fedtct.err
     assert fedtct.out.splitlines()[-1] == "everything is in a: look at a/report.html"
     assert fedtct.tree() == before
 
@@ -248,12 +248,12 @@ def test_the_version_can_be_asked_for(fedtct: Terminal) -> None:
 def test_the_card_of_a_run_that_diverged_rates_nobody(fedtct: Terminal) -> None:
     fedtct.run("--method", "fedavg", "--lr", "1e30", "--rounds", "2", "--out", "a")
     assert fedtct("export", "a") == 0
-    assert "**Accuracy:** none, for training diverged" in fedtct.out
+    assert "**Accuracy:** none: training diverged" in fedtct.out
     assert "| silo |" not in fedtct.out
 
 
 def test_a_step_size_that_stage_2_refuses_can_be_changed_as_is_told(fedtct: Terminal) -> None:
-    way_out = "Stage 1 is kept: set another stage2_lr (--stage2-lr auto) and go on with `fedtct run --resume a`\n"
+    way_out = "Stage 1 is kept: set another stage2_lr (--stage2-lr auto) and resume with `fedtct run --resume a`\n"
     assert fedtct("run", *SMALL, "--method", "tct", "--rounds", "1,1", "--stage2-lr", "1e9", "--out", "a") == 2
     assert fedtct.err.endswith(way_out)
     assert fedtct("predict", "a", "--input", "b.npz") == 2

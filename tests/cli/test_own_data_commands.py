@@ -89,14 +89,14 @@ def test_what_ones_own_data_changes_is_said(folder, capsys, monkeypatch):
 def test_options_that_none_of_ones_own_files_is_read_with_are_not_ignored_silently(folder, capsys):
     few = ["--method", "fedavg", "--rounds", "1", "--json"]
     assert main(["run", "--data", "silos", "--target", "state", "--image-size", "8,8", *few]) == 0
-    told = "fedtct: warning: --image-size is for folders of images: nothing here reads it\n"
+    told = "fedtct: warning: --image-size has no effect here: it is for folders of images\n"
     assert capsys.readouterr().err == told
     (folder / "arrays").mkdir()
     np.savez("arrays/a.npz", x=np.random.default_rng(0).normal(size=(20, 3)), y=np.arange(20) % 2)
     assert main(["run", "--data", "arrays", "--target", "state", *few]) == 0
-    assert capsys.readouterr().err == "fedtct: warning: --target is for tables: nothing here reads it\n"
+    assert capsys.readouterr().err == "fedtct: warning: --target has no effect here: it is for tables\n"
     assert main(["run", "--data", "arrays", "--texts", "ward", "--ignore", "id", *few]) == 0
-    told = [f"fedtct: warning: --{name} is for tables: nothing here reads it" for name in ("texts", "ignore")]
+    told = [f"fedtct: warning: --{name} has no effect here: it is for tables" for name in ("texts", "ignore")]
     assert capsys.readouterr().err.splitlines() == told
 
 
@@ -125,7 +125,7 @@ def test_numbers_are_compared_and_chosen_between_by_r2(folder, capsys):
     assert main(["run", "--resume", "rates"]) == 0
     shown = capsys.readouterr().out
     assert "lr-0.01 (chosen)" in shown
-    same = "the same held-out samples have chosen lr-0.01, of 2 candidates, and rate it"
+    same = "the held-out samples that rate lr-0.01 also chose it from 2 candidates"
     assert same in shown.splitlines()
     assert f"T{same[1:]}." in (folder / "rates" / "report.html").read_text(encoding="utf-8")
     assert main(["export", "rates"]) == 0
@@ -136,7 +136,7 @@ def test_numbers_are_compared_and_chosen_between_by_r2(folder, capsys):
 def test_where_held_out_samples_chose_the_ridge_and_rate_it_that_is_told(folder, capsys, ridge):
     tct = ["--method", "tct", "--stage2", "ridge", "--ridge", ridge]
     assert main(["run", "--data", "silos", "--target", "cost", *QUICK, *tct, "--out", "tct"]) == 0
-    same = "the same held-out samples have chosen the strength of stage 2's ridge, and rate the model"
+    same = "the held-out samples that rate the model also chose the strength of stage 2's ridge"
     assert (same in capsys.readouterr().out.splitlines()) == (ridge == "holdout")
 
 
@@ -168,7 +168,7 @@ def test_where_one_silo_holds_nothing_out_the_others_are_rated_on_what_they_do(f
     card = capsys.readouterr().out
     for silo, rating in ratings.items():
         assert f"| {silo} | {rating} |" in card
-    assert "Note: nothing is held out by tiny: what is rated on held-out samples says nothing about it" in card
+    assert "Note: nothing is held out by tiny: held-out ratings say nothing about it" in card
 
 
 def test_predict_evaluate_and_export(folder, capsys):
@@ -283,7 +283,7 @@ def test_predictions_of_numbers_and_of_a_model_of_ones_own(folder, capsys):
     assert 'Classifier.load("b.safetensors", model=build)' in capsys.readouterr().out
     run(capsys, "--target", "state", "--method", "fedavg", "--holdout", "0", "--out", "c")
     assert main(["predict", "c", "--input", "test.csv"]) == 0
-    assert "not calibrated: silos told nothing of held-out samples" in capsys.readouterr().err
+    assert "not calibrated: silos shared nothing about held-out samples" in capsys.readouterr().err
     (folder / "text.csv").write_text("age,town,cost\nold,Ulm,3\n")
     (folder / "p.csv").write_text("label\nill\n")
     shutil.copytree("c/model", "cut")
@@ -315,9 +315,9 @@ BAD = {
     "run --data silos --target stat": "has no column 'stat'",
     "run --data silos --target state --task regression": "a regression needs numbers",
     "run --data silos --target state --task guess": "unknown task 'guess'",
-    "run --data silos --target state --split iid": "data is given, and so split is 'own'",
-    "run --data silos --target state --dataset digits": "data is given, and so dataset is 'silos'",
-    "run --data silos --target state --silos 3": "data is given, and so silos is 2",
+    "run --data silos --target state --split iid": "with this data split is 'own'",
+    "run --data silos --target state --dataset digits": "with this data dataset is 'silos'",
+    "run --data silos --target state --silos 3": "with this data silos is 2",
     "run --data silos --target state --limit 3": "limit is for datasets",
     "run --data silos --target state --split-seed 3": "split_seed is for datasets",
     "run --data silos --target state --test none.csv": "there is no none.csv",
@@ -337,10 +337,10 @@ BAD = {
     "run --data loose": "1.png has no class: put it into a folder",
     "run --data latin --target state": "not UTF-8 text; save it as CSV in UTF-8",
     "run --data silos --target state --out test.csv/a": "cannot be made",
-    "run --data silos --target state --test silos/north.csv": "give it a place of its own",
-    "compare --data silos --target state --test linked.csv --methods fedavg": "give it a place of its own",
-    "run --data pictures --test pictures/north/ill": "give it a place of its own",
-    "run --data pictures --test pictures": "give it a place of its own",
+    "run --data silos --target state --test silos/north.csv": "keep test data in a place of its own",
+    "compare --data silos --target state --test linked.csv --methods fedavg": "keep test data in a place of its own",
+    "run --data pictures --test pictures/north/ill": "keep test data in a place of its own",
+    "run --data pictures --test pictures": "keep test data in a place of its own",
     "run --data silos --target state --test fox.csv": "has classes that no silo trains on; the silos have ill, well. "
     "Found: 'fox' (9), in 9 of 9 samples",
 }

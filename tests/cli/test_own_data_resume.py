@@ -39,7 +39,7 @@ def test_a_run_that_goes_on_with_other_files_says_so(folder, capsys, monkeypatch
     patients(30, 9).to_csv("test.csv", index=False)
     capsys.readouterr()
     assert main(["run", "--resume", "a"]) == 0
-    told = "the files of the test data, north are not those that the run was begun with: it goes on with other data"
+    told = "the files of the test data, north are not those that the run was started with: it continues with other data"
     assert told in " ".join(capsys.readouterr().err.split())
 
 
@@ -56,7 +56,7 @@ def test_a_run_goes_on_where_its_files_were_moved_to(folder, capsys, monkeypatch
     capsys.readouterr()
     moved = ["--test", "elsewhere/t.csv", "--json"]
     assert main(["run", "--resume", "a", "--data", "others", *moved]) == 2
-    told = "others lacks 'south', which the run was begun with and holds 'west', which the run was begun without"
+    told = "others lacks 'south', which the run was started with and holds 'west', which the run was started without"
     assert f"{told}: give files their old names" in capsys.readouterr().err
     assert (folder / "a" / "config.toml").read_text() == begun
     assert main(["run", "--resume", "a", "--data", str(folder / "elsewhere" / "tables") + "/", *moved]) == 0
@@ -72,7 +72,7 @@ def test_a_silo_whose_file_is_gone_is_named(rates, folder, capsys, monkeypatch):
     (folder / "silos" / "north.csv").rename("north.csv")
     capsys.readouterr()
     assert main(["run", "--resume", "a"]) == 2
-    assert "silos lacks 'north', which the run was begun with: give files their old names" in capsys.readouterr().err
+    assert "silos lacks 'north', which the run was started with: give files their old names" in capsys.readouterr().err
 
 
 def test_what_is_wrong_in_several_files_is_said_at_once(folder, capsys):
@@ -93,4 +93,4 @@ def test_what_is_wrong_in_several_files_is_said_at_once(folder, capsys):
 def test_files_of_ones_own_are_not_added_to_a_run_that_goes_on(folder, capsys):
     run(capsys, "--target", "state", "--out", "a")
     assert main(["run", "--resume", "a", "--test", "test.csv"]) == 2
-    assert 'test is "" there, "test.csv" here' in capsys.readouterr().err
+    assert 'test was "", now it is "test.csv"' in capsys.readouterr().err

@@ -100,7 +100,7 @@ def test_runs_of_an_edited_method_differ_in_their_records(folder, monkeypatch, c
         file.unlink()
     capsys.readouterr()
     assert main(["run", "--resume", "a", "--json"]) == 0
-    assert "mine_alone: edited since the run was begun" in capsys.readouterr().err
+    assert "mine_alone: edited since the run was started" in capsys.readouterr().err
     assert code(folder / "a") == code(folder / "b") + code(folder / "c")
     assert main(["run", "--method", "fedavg", *FEW.split(), "--json", "--out", "d"]) == 0
     assert "own_code" not in (folder / "d" / "environment.json").read_text()
@@ -110,8 +110,8 @@ def test_runs_of_an_edited_method_differ_in_their_records(folder, monkeypatch, c
     ("words", "told"),
     [
         ("--method mine_alone:Nobody", "there is no mine_alone:Nobody to import"),
-        ("--method mine_alone:nothing", "mine_alone:nothing is no method: it must be, or make, a fedtct.Stage1"),
-        ("--method mine_alone:picky", "mine_alone:picky cannot be made of a model and the settings"),
+        ("--method mine_alone:nothing", "mine_alone:nothing is not a method: it must be, or return, a fedtct.Stage1"),
+        ("--method mine_alone:picky", "mine_alone:picky does not work with a model and the settings"),
         ("--method mine_alone:Same --epsilon 1", "leave it out with a method of yours"),
         ("--method mine_alone:Same --rounds 2,2", "mine_alone:Same has one stage"),
     ],

@@ -91,7 +91,7 @@ def test_a_choice_stands_for_its_best_run(folder, capsys):
     assert "choice.json is damaged: it holds no choice" in typed(capsys, "export", "c", "--out", "d.safetensors")[2]
     Path("c/choice.json").unlink()
     told = typed(capsys, "predict", "c", "--input", "test.npz")
-    assert told == (2, "", "fedtct: c has not chosen yet: go on with it with `fedtct run --resume c`\n")
+    assert told == (2, "", "fedtct: c has not chosen yet: resume it with `fedtct run --resume c`\n")
 
 
 def test_of_a_comparison_one_run_is_to_be_named(folder, capsys):

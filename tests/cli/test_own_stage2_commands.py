@@ -139,10 +139,10 @@ def test_it_has_its_name_in_tables_plots_and_reports_even_where_it_cannot_be_imp
     [
         ("newton", "unknown stage2 'newton'"),
         ("my_stage2:Nobody", "there is no my_stage2:Nobody to import"),
-        ("my_stage2:nothing", "my_stage2:nothing is no method: it must be, or make, a fedtct.Stage2, not dict"),
+        ("my_stage2:nothing", "my_stage2:nothing is not a method: it must be, or return, a fedtct.Stage2, not dict"),
         ("my_stage2:fedtct", "my_stage2:fedtct is not a function but module"),
-        ("my_stage2:Network", "my_stage2:Network is no method: it must be, or make, a fedtct.Stage2, not Network"),
-        ("my_stage2:picky", "my_stage2:picky cannot be made of the settings steps, lr, rounds, evaluate_every"),
+        ("my_stage2:Network", "my_stage2:Network is not a method: it must be, or return, a fedtct.Stage2, not Network"),
+        ("my_stage2:picky", "my_stage2:picky does not work with the settings steps, lr, rounds, evaluate_every"),
         ("my_stage2:Same --epsilon 1", "leave it out with a method of yours"),
         ("my_stage2:Same --rounds 2", "tct has two stages"),
         ("my_stage2:Same --stage2-lr -1", "lr, if not 'auto', must be positive"),
@@ -160,15 +160,15 @@ def test_what_it_may_read_is_not_called_unread(capsys: pytest.CaptureFixture[str
     words = ("--stage2-lr", "0.0001", "--evaluate-every", "2", "--ridge", "1")
     run("a", "--stage2", "my_stage2:Same", *words)
     said = capsys.readouterr().err
-    assert "--ridge is for stage 2 by ridge: nothing here reads it" in said
-    assert said.count("nothing here reads it") == 1
+    assert "--ridge has no effect here: it is for stage 2 by ridge" in said
+    assert said.count("has no effect here") == 1
     assert (
         main(
             ["run", "--method", "fedavg", "--rounds", "1", *SMALL, "--stage2", "my_stage2:Same", "--out", "b", "--json"]
         )
         == 0
     )
-    assert "--stage2 is for tct: nothing here reads it" in capsys.readouterr().err
+    assert "--stage2 has no effect here: it is for tct" in capsys.readouterr().err
 
 
 def test_it_takes_as_many_rounds_as_others_if_nobody_says() -> None:

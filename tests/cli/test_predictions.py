@@ -82,7 +82,7 @@ def test_columns_to_keep_that_are_not_there_are_refused(folder, capsys):
     assert "more.csv has no column 'name', 'bed' to keep. It has id, age, ward, state" in capsys.readouterr().err
     np.savez(folder / "x.npz", x=np.zeros((2, 1, 2)))
     assert main(["predict", str(folder / "run"), "--input", str(folder / "x.npz"), "--keep", "id"]) == 2
-    assert "x.npz is no table, and has no columns to keep" in capsys.readouterr().err
+    assert "x.npz is not a table, so it has no columns to keep" in capsys.readouterr().err
 
 
 def test_a_column_that_is_kept_does_not_take_the_name_of_a_prediction(folder, capsys):

@@ -51,7 +51,7 @@ def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "fedtct: stopped; go on with `fedtct run --resume 'a b'`" in err
+    assert "fedtct: stopped; resume with `fedtct run --resume 'a b'`" in err
     assert "Traceback" not in err
     assert out == ""
     process = start(tmp_path, "run", "--resume", "a b")
@@ -85,7 +85,7 @@ def test_ctrl_c_says_how_to_go_on_and_that_works(name: str, tmp_path: Path) -> N
     out, err = process.communicate(timeout=60)
     go_on = GO_ON.get(name, shlex.join(["fedtct", *words]))
     assert (process.returncode, out) == (130, "")
-    assert err.splitlines()[-1] == f"fedtct: stopped; go on with `{go_on}`"
+    assert err.splitlines()[-1] == f"fedtct: stopped; resume with `{go_on}`"
     if name == "demo":
         return  # what goes on is a comparison like the other, and takes a minute
     done = tree(tmp_path, "**/model/model.safetensors")
@@ -114,7 +114,7 @@ def test_what_is_over_is_shown_where_nothing_can_be_written(
     process = start(tmp_path, command, "--resume", "c", program=("-c", WITHOUT_FILES))
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (0, first), err
-    assert "the report is not written again: c/" in err
+    assert "the report was not written again: c/" in err
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
 
 
@@ -170,7 +170,7 @@ def test_ctrl_c_keeps_what_was_downloaded(tmp_path: Path) -> None:
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert (
-        err.splitlines()[-1] == "fedtct: stopped; go on with `fedtct data fetch fashion-mnist --data-dir 'right here'`"
+        err.splitlines()[-1] == "fedtct: stopped; resume with `fedtct data fetch fashion-mnist --data-dir 'right here'`"
     )
     there = part.stat().st_size
     process = start(tmp_path, "0", program=["-c", SLOW_SITE])

@@ -88,7 +88,7 @@ def test_a_full_disk_is_said_in_a_line_and_the_run_goes_on_later(
         patch.setattr(RunFolder, "record", full)
         assert main(["run", *SMALL, "--out", "a"]) == 2
     told = capsys.readouterr().err.splitlines()[-1]
-    assert told == "fedtct: a/metrics.jsonl: No space left on device; go on with `fedtct run --resume a`"
+    assert told == "fedtct: a/metrics.jsonl: No space left on device; resume with `fedtct run --resume a`"
     assert main(["run", "--resume", "a"]) == 0
 
 

@@ -92,4 +92,4 @@ def test_what_cannot_work_is_refused_before_any_work(
 def test_other_methods_do_not_read_it(capsys: pytest.CaptureFixture[str]) -> None:
     few = ["--limit", "200", "--split", "iid", "--rounds", "1", "--local-epochs", "1", "--out", "a", "--json"]
     assert main(["run", "--method", "fedavg", "--stage1", "scaffold", *few]) == 0
-    assert "--stage1 is for tct: nothing here reads it" in capsys.readouterr().err
+    assert "--stage1 has no effect here: it is for tct" in capsys.readouterr().err

@@ -61,7 +61,9 @@ def test_a_regression_shows_its_error_in_its_own_units(parts: Path, capsys: pyte
 def test_a_silo_whose_targets_have_no_r2_is_named(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (parts / "silos" / "west.csv").write_text("heat,state,hours\n" + "0.5,ok,1000.5\n" * 30)
     asked = ["--data", "silos", "--target", "hours", "--ignore", "state", *QUICK]
-    unknown = "no R² for west, whose held-out targets are all alike, or one alone; the worst silo is another"
+    unknown = (
+        "no R² for west: all held-out targets are equal, or there is only one; the worst silo is one of the others"
+    )
     assert unknown in out_of(capsys, "run", *asked, "--method", "fedavg", "--out", "a").splitlines()
     assert f"N{unknown[1:]}." in (parts / "a" / "report.html").read_text(encoding="utf-8")
     assert unknown in out_of(capsys, "compare", *asked, "--methods", "fedavg,tct", "--out", "b").splitlines()
@@ -77,7 +79,7 @@ def test_where_no_silo_has_an_r2_there_is_no_worst(parts: Path, capsys: pytest.C
         pd.read_csv(file).head(5).to_csv(file, index=False)  # one of them is held out
     asked = ["--data", "silos", "--target", "hours", "--ignore", "state", *QUICK, "--method", "fedavg"]
     told = out_of(capsys, "run", *asked, "--out", "a").splitlines()
-    assert "no R² for north, south, whose held-out targets are all alike, or one alone" in told
+    assert "no R² for north, south: all held-out targets are equal, or there is only one" in told
     assert not [line for line in told if "worst silo" in line]
 
 
@@ -157,7 +159,7 @@ def test_a_model_worse_than_its_stage_1_is_told_unless_that_may_be_noise(
     told = _behind([run])
     assert bool(told) == (finished and stayed and lag >= 0.01 and lag > 2 * math.sqrt(2 * variance))
     lost = f"by {lag:.2f}" if regression else f"by {100 * lag:.1f} points"
-    assert f"better than the model, tct {lost}: a run of its method alone" in told or not told
+    assert f"better than the model, tct {lost}: to keep that network, run stage 1's method alone" in told or not told
 
 
 def test_where_one_class_is_rare_it_says_what_to_look_at(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,7 +169,9 @@ def test_where_one_class_is_rare_it_says_what_to_look_at(parts: Path, capsys: py
     (found, missed, *none), (wrong, right, *_) = json.loads(file.read_text())["confusion"]
     assert (found, wrong, none) == (0, 0, [0])  # heat tells nothing: the model says that all parts are good
     share = f"{100 * right / (missed + right):.1f} %"
-    always = f"always 'ok' would have {share}: accuracy says little. Balanced accuracy, the mean over classes: "
+    always = (
+        f"always predicting 'ok' would give {share}: accuracy says little. Balanced accuracy, the mean over classes: "
+    )
     assert f"{always}50.0 %" in told
     assert "RMSE" not in told[0]
     told = out_of(capsys, "compare", *asked, "--methods", "fedavg,centralized", "--out", "b").splitlines()
@@ -175,7 +179,7 @@ def test_where_one_class_is_rare_it_says_what_to_look_at(parts: Path, capsys: py
     assert pd.read_csv(parts / "b" / "summary.csv")["balanced_accuracy"].tolist() == [0.5, 0.5]
     file.write_text('{"confusion": [[0, 0, 0], [0, 9, 0]], "tested": false}')
     told = out_of(capsys, "run", "--resume", "a").splitlines()
-    assert "all samples that this is rated on are 'ok': it says nothing about other classes" in told
+    assert "all rated samples are 'ok': the score says nothing about other classes" in told
     file.unlink()
     assert "'ok'" not in out_of(capsys, "run", "--resume", "a")
 
@@ -186,9 +190,9 @@ def test_a_silo_of_one_sample_hides_nothing_about_the_others(parts: Path, capsys
     told = out_of(capsys, "run", *asked, "--method", "fedavg", "--out", "a").splitlines()
     titles, values, *_ = (re.split(r"  +", line.strip()) for line in told)
     assert dict(zip(titles, values, strict=True))["worst silo"].endswith(" %")
-    unknown = "nothing is held out by west: what is rated on held-out samples says nothing about it"
+    unknown = "nothing is held out by west: held-out ratings say nothing about it"
     assert unknown in told
-    assert any(line.startswith("always 'ok' would have ") for line in told)
+    assert any(line.startswith("always predicting 'ok' would give ") for line in told)
     found = {name: json.loads((parts / "a" / "findings" / f"{name}.json").read_text()) for name in ("silos", "alone")}
     for finding in found.values():
         assert [value is None for value in finding["own"]] == [False, False, True]  # in the order of their names
@@ -205,7 +209,7 @@ def test_so_it_is_with_numbers(parts: Path, capsys: pytest.CaptureFixture[str]) 
     asked = ["--data", "silos", "--target", "hours", "--ignore", "state", *QUICK]
     told = out_of(capsys, "run", *asked, "--method", "fedavg", "--out", "a").splitlines()
     assert "worst silo, own" not in told[0]
-    assert "nothing is held out by west: what is rated on held-out samples says nothing about it" in told
+    assert "nothing is held out by west: held-out ratings say nothing about it" in told
     own = json.loads((parts / "a" / "findings" / "silos.json").read_text())["own"]
     assert [value is None for value in own] == [False, False, True]
 
@@ -237,8 +241,8 @@ def test_private_silos_that_rate_no_model_end_with_one_all_the_same(
     assert (parts / "a" / "report.html").is_file()
     assert main(["export", "a"]) == 0
     card = capsys.readouterr().out
-    assert "**Accuracy:** not known, for private silos rate no models" in card
-    assert "not calibrated: silos told nothing of held-out samples" in card
+    assert "**Accuracy:** not known: private silos rate no models" in card
+    assert "not calibrated: silos shared nothing about held-out samples" in card
     assert "| silo |" not in card  # what each silo holds out would tell of it
     assert main(["compare", *few, "--methods", "fedavg,fedprox", "--out", "b"]) == 0
     assert (parts / "b" / "report.html").is_file()

@@ -89,7 +89,7 @@ BAD = {
     "run --config old": "old is a folder: name a TOML file, such as old/config.toml",
     "run --config broken.toml": "broken.toml is not valid TOML",
     "run --config typo.toml": "unknown setting 'round': did you mean 'rounds'?",
-    "run --config section.toml": "unknown section [sever]: there is none but [server], in the run.toml of a deployment",
+    "run --config section.toml": "unknown section [sever]: the only section is [server], in a deployment's run.toml",
     "run --out thesis": "thesis exists: choose another",
     "run --out broken.toml": "broken.toml exists",
     "run --out broken.toml/a": "cannot be made",
@@ -107,7 +107,7 @@ BAD = {
     "compare --seeds 99999999999999999999": "seeds must be a number such as 3, up to 1000",
     "compare --seeds few": "seeds must be",
     "compare --rounds 1": "tct, which has two stages, needs rounds of at least 2",
-    "compare --lr 0.1,0.01": "choosing lr needs held-out samples to judge by: set holdout, to 0.1 say",
+    "compare --lr 0.1,0.01": "choosing lr needs held-out samples to judge by: set holdout, for example to 0.1",
     "compare --lr 0.1,fast --holdout 0.1": "lr must be a number, it is 'fast'",
     "compare --lr 0.1,0.01 --holdout 0.1 --limit 30 --silos 10": "no silo has enough samples to hold out",
     "compare --out thesis": "thesis exists",
@@ -137,16 +137,16 @@ BAD = {
     "paper run table5": "give the state dict with --imagenet FILE",
     "paper run all --only imagenet": "give the state dict with --imagenet FILE",
     "paper run table2 --only cifar10/classes:2/tct": "fedtct data fetch cifar10",
-    "paper unpack nowhere state": "nowhere is no folder",
+    "paper unpack nowhere state": "nowhere is not a folder",
     "paper report --results nowhere": "there is no folder nowhere: fedtct paper run makes it, or say where",
     "dance": "No such command 'dance'",
     "runn": "No such command 'runn'. Did you mean 'run'? (--help",
-    "compare --split iid --split classes:2": "--split is given twice, and the last would count alone: give it once",
-    "run --ignore id --ignore name": "--ignore is given twice, and the last would count alone: give it once",
+    "compare --split iid --split classes:2": "--split is given twice, and only the last would count: give it once",
+    "run --ignore id --ignore name": "--ignore is given twice, and only the last would count: give it once",
     "run --lrr 1": "Did you mean '--lr'? (--help",
-    "run --resume compared": "begun to compare: go on with `fedtct compare --resume compared`",
-    "run --resume compared --lr 1": "begun to compare: go on with `fedtct compare --resume compared`",
-    "compare --resume chosen": "begun to choose: go on with `fedtct run --resume chosen`",
+    "run --resume compared": "started to compare: resume with `fedtct compare --resume compared`",
+    "run --resume compared --lr 1": "started to compare: resume with `fedtct compare --resume compared`",
+    "compare --resume chosen": "started to choose: resume with `fedtct run --resume chosen`",
 }
 
 
@@ -169,15 +169,15 @@ def test_a_gpu_without_memory_is_told_of_in_a_line(
     no_memory = Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory"))
     monkeypatch.setattr("fedtct.seated_silo.SeatedSilo.train", no_memory)
     assert main(["run", *SMALL, "--out", "a"]) == 2
-    assert "fedtct: the GPU has no memory left" in capsys.readouterr().err
+    assert "fedtct: the GPU is out of memory" in capsys.readouterr().err
 
 
 def test_a_run_is_never_overwritten_nor_changed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", *SMALL, "--out", "a", "--json"]) == 0
     before = tree(folder)
     for command, message in {
-        ("run", *SMALL, "--out", "a"): "a exists: choose another folder with --out, or go on with it with --resume a",
-        ("run", "--resume", "a", "--lr", "0.5"): "another configuration: lr is 0.1 there, 0.5 here",
+        ("run", *SMALL, "--out", "a"): "a exists: choose another folder with --out, or resume it with --resume a",
+        ("run", "--resume", "a", "--lr", "0.5"): "other settings: lr was 0.1, now it is 0.5",
         ("compare", "--resume", "a"): "there is no plan.json",
     }.items():
         assert main(command) == 2

@@ -108,7 +108,7 @@ def test_rounds_that_other_silos_rated_are_no_better_and_no_worse(rounds, patien
 
 
 def test_silos_that_are_drawn_anew_are_not_compared():
-    with pytest.raises(FedtctError, match="with per_round other silos rate each of them"):
+    with pytest.raises(FedtctError, match="with per_round different silos rate each round"):
         PATIENT.fit(LocalFederation(with_too_few([20, 20], 0.2), per_round=1))
 
 

@@ -126,7 +126,9 @@ def test_a_gpu_that_torch_has_no_kernels_for_is_left_alone(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch, "ones", fail)
     devices._gpu_computes.cache_clear()
-    with pytest.warns(UserWarning, match=r"the GPU cannot be used, the processor is \(no kernel image is available\)"):
+    with pytest.warns(
+        UserWarning, match=r"the GPU cannot be used, so the CPU is used instead \(no kernel image is available\)"
+    ):
         assert pick_device("auto") == torch.device("cpu")
     devices._gpu_computes.cache_clear()
 

@@ -28,7 +28,7 @@ def test_it_is_not_used_where_it_is_wrong(kernel, monkeypatch):
     module, name = kernel
     right = getattr(module, name)
     monkeypatch.setattr(module, name, lambda *args, **kwargs: 1.001 * right(*args, **kwargs))
-    with pytest.warns(UserWarning, match=r"go without their GPU kernel, which is slower \(its error is 0.001\)"):
+    with pytest.warns(UserWarning, match=r"cannot use their GPU kernel and will be slower \(its error is 0.001\)"):
         assert not module._kernel_works(HERE)
 
 

@@ -47,7 +47,7 @@ def test_features_in_a_file_give_the_same_bits(monkeypatch, tmp_path):
     _, scores = fit()
     monkeypatch.setattr(memory, "ROOMY", 0.0)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.warns(UserWarning, match=rf"do not fit the memory .* kept in a file in {tmp_path}"):
+    with pytest.warns(UserWarning, match=rf"do not fit into the free memory .* kept in a file in {tmp_path}"):
         _, same_scores = fit()
     assert torch.equal(scores, same_scores)
     assert list(tmp_path.iterdir()) == []  # nothing is left behind
@@ -58,7 +58,9 @@ def test_features_that_fit_neither_memory_nor_the_disk_are_refused(monkeypatch, 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=1000))
-    with pytest.raises(fedtct.FedtctError, match=rf"do not fit the memory .* nor {tmp_path} .* set TMPDIR"):
+    with pytest.raises(
+        fedtct.FedtctError, match=rf"do not fit into the free memory .* nor into {tmp_path} .* set TMPDIR"
+    ):
         fit()
 
 

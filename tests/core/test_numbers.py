@@ -123,7 +123,7 @@ def test_patience_refuses_held_out_samples_that_a_model_has_no_number_for(weight
     silo.held_x[0] = 3e38
     model = nn.Linear(3, 1)
     model.weight.data = torch.tensor([weights])
-    with pytest.raises(FedtctError, match="so far off that the model's error on them is no number"):
+    with pytest.raises(FedtctError, match="so extreme that the model's error on them is not a number"):
         FedAvg(model, rounds=2, patience=1).fit([silo])
 
 

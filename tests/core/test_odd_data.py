@@ -148,7 +148,7 @@ def test_values_that_were_never_missing_are_warned_of_when_they_are():
 
 @pytest.mark.parametrize("one", [X, torch.from_numpy(X), pd.DataFrame(X)], ids=["array", "tensor", "table"])
 def test_samples_alone_are_no_silos(one):
-    with pytest.raises(FedtctError, match=r"silos must be a list of them, it is a single \w+: give \[\(x, y\), …\]"):
+    with pytest.raises(FedtctError, match=r"silos must be a list, not a single \w+: give \[\(x, y\), …\]"):
         METHOD.fit(one, Y)
 
 

@@ -34,7 +34,7 @@ def test_a_round_without_weights_is_told_what_it_lacks(name, rounds, monkeypatch
 
 def test_a_round_that_returns_its_state_alone_is_told(monkeypatch):
     monkeypatch.setattr(Forgetful, "round", lambda *args: FedAvg.round(*args)[0])
-    with pytest.raises(FedtctError, match=r"Forgetful.round returns no pair: it needs the new state and the replies"):
+    with pytest.raises(FedtctError, match=r"Forgetful.round must return a pair: the new state and the replies"):
         Forgetful(tiny_net(norm=True), rounds=1).fit(skewed_silos())
 
 

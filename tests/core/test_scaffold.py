@@ -133,7 +133,7 @@ def test_the_mean_gradient_is_sent_only_after_a_round_that_somebody_missed():
 @pytest.mark.parametrize("method", [Scaffold, FedDyn])
 def test_a_federation_that_samples_must_tell_of_how_many(method):
     federation = Sampling(skewed_silos(), lambda number: (0, 1), tells_total=False)
-    with pytest.raises(FedtctError, match=r"2 of 3 silos replied.*must tell Replies their total"):
+    with pytest.raises(FedtctError, match=r"2 of 3 silos replied.*must give Replies the total"):
         method(tiny_net(), rounds=2, **LOCAL).fit(federation)
     FedAvg(tiny_net(), rounds=2, **LOCAL).fit(federation)
 

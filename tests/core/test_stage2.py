@@ -260,7 +260,7 @@ def test_a_correction_is_exact_whoever_wrote_it():
     ("returned", "told"),
     [
         (({}, None), r"Halfway.round returns a state without 'w': it needs replies.average\('w'\), say"),
-        ({"w": 0}, "Halfway.round returns no pair: it needs the new state and the replies"),
+        ({"w": 0}, "Halfway.round must return a pair: the new state and the replies"),
     ],
 )
 def test_a_round_of_ones_own_is_told_what_it_lacks(returned, told, monkeypatch):

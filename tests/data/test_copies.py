@@ -76,7 +76,7 @@ def test_what_no_silo_has_cannot_be_ignored(silos: Path, capsys: pytest.CaptureF
     assert main([*TRY, "--ignore", "sen"]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
     nowhere = "silos/north.csv has no column 'sen' to ignore (the same in south): is it misspelled?"
-    assert last == f"fedtct: {nowhere} What is not ignored is learnt from"
+    assert last == f"fedtct: {nowhere} Every column that is not ignored is used for training"
     assert not (silos / "run").exists() or not (silos / "run" / "metrics.jsonl").exists()
     assert main([*TRY, "--ignore", "seen"]) == 0  # north alone has it
     assert "silos/south.csv has no column 'seen' to ignore" in capsys.readouterr().err

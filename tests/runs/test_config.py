@@ -170,7 +170,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"stage2_lr": "fast"}, "stage2_lr must be a number or 'auto'"),
     ({"stage2_lr": -1}, "lr, if not 'auto', must be positive"),
     ({"patience": 3}, "set holdout"),
-    ({"patience": 3, "holdout": 0.1, "per_round": 2}, "with per_round other silos rate each of them"),
+    ({"patience": 3, "holdout": 0.1, "per_round": 2}, "with per_round different silos rate each round"),
     ({"holdout": 1}, "from 0 to below 1"),
     ({"seed": -1}, "seed must not be negative"),
     ({"split_seed": -1}, "split_seed must not be negative"),

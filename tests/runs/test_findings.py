@@ -55,7 +55,7 @@ def test_a_silo_that_cannot_train_alone_does_not_cost_the_model(
     monkeypatch.syspath_prepend(tmp_path)
     settings = {"model": "normed:build", "rounds": (0, 1), "stage2": "ridge", "d": 20, "holdout": 0.2}
     config = RunConfig.of(data=str(tmp_path / "silos"), target="y", silos=3, **settings)
-    with pytest.warns(UserWarning, match=r"what silos would reach alone is not found out: .* single sample"):
+    with pytest.warns(UserWarning, match=r"what silos would reach alone could not be computed: .* single sample"):
         folder = run(tmp_path / "run", config)
     assert folder.finished
     assert folder.finding(ALONE) is None
@@ -65,7 +65,7 @@ def test_memory_that_runs_out_afterwards_does_not_cost_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(findings, "alone", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory\nand more")))
-    with pytest.warns(UserWarning, match=r"what silos would reach alone is not found out: CUDA out of memory$"):
+    with pytest.warns(UserWarning, match=r"what silos would reach alone could not be computed: CUDA out of memory$"):
         assert run(tmp_path / "run", CONFIG).finished
 
 

@@ -143,10 +143,10 @@ def test_errors_tell_commands_that_a_shell_takes(tmp_path: Path) -> None:
     run = RunFolder.create(folder, RunConfig.of(**SMALL))
     assert run.go_on == f"fedtct run --resume '{folder}'"
     run.begin("stage1", 2, 0)
-    with pytest.raises(FedtctError, match=f"go on with it with --resume '{folder}'"):
+    with pytest.raises(FedtctError, match=f"resume it with --resume '{folder}'"):
         free_folder(folder)
     Plan("choose", {}).write(folder)
-    with pytest.raises(FedtctError, match=f"go on with `fedtct run --resume '{folder}'`"):
+    with pytest.raises(FedtctError, match=f"resume with `fedtct run --resume '{folder}'`"):
         Plan.read(folder, "compare")
 
 
@@ -163,7 +163,7 @@ def test_what_is_not_a_run_cannot_be_resumed(tmp_path: Path) -> None:
         ("metrics.jsonl", b"", "is damaged: it has 0 rows"),
         ("metrics.jsonl", b"{}\n" * 9, "is damaged: a line is not a row"),
         ("config.toml", b"method = 'fedavg'\nsilos = 0\n", "silos must be at least 1"),
-        ("config.toml", b"", "config.toml is damaged: it does not say the method"),
+        ("config.toml", b"", "config.toml is damaged: it names no method"),
     ],
 )
 def test_a_damaged_run_says_what_is_damaged(file: str, content: bytes, message: str, tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_another_configuration_is_refused_by_name(tmp_path: Path) -> None:
     execute(RunFolder.create(tmp_path / "a", RunConfig.of(**SMALL)))
     same = {"silos": "3", "rounds": "2", "data_dir": "elsewhere"}
     assert RunFolder.resume(tmp_path / "a", same).config.data_dir == "elsewhere"
-    with pytest.raises(FedtctError, match=r"another configuration: lr is 0\.1 there, 0\.5 here; seed is 0 there, 1"):
+    with pytest.raises(FedtctError, match=r"other settings: lr was 0\.1, now it is 0\.5; seed was 0, now it is 1"):
         RunFolder.resume(tmp_path / "a", {"lr": "0.5", "silos": "3", "seed": 1})
 
 
@@ -212,14 +212,14 @@ def test_a_step_size_that_stage_2_refuses_does_not_cost_stage_1(tmp_path: Path) 
     with pytest.raises(FedtctError, match="stage 2 diverges"):
         execute(RunFolder.create(tmp_path / "a", config))
     assert RunFolder.read(tmp_path / "a").failure.startswith("stage 2 diverges with lr=1e+09")
-    with pytest.raises(FedtctError, match="another configuration: lr is"):
+    with pytest.raises(FedtctError, match="other settings: lr was"):
         RunFolder.resume(tmp_path / "a", {"lr": 0.5, "stage2_lr": "auto"})
     goes_on = RunFolder.resume(tmp_path / "a", {"stage2_lr": "auto"})
     assert [row.stage for row in goes_on.history] == ["stage1", "stage1", "convexify", "convexify"]
     execute(goes_on)
     assert not (tmp_path / "a" / "findings" / "diverged.json").exists()
     assert RunFolder.read(tmp_path / "a").config.stage2_lr == "auto"
-    with pytest.raises(FedtctError, match="another configuration: stage2_lr is"):
+    with pytest.raises(FedtctError, match="other settings: stage2_lr was"):
         RunFolder.resume(tmp_path / "a", {"stage2_lr": 0.1})
 
 
@@ -243,11 +243,11 @@ def test_silos_too_small_to_hold_out_are_refused_where_that_decides(options) -> 
     who = r"silo 0 \(of 2\), .* silo 5 \(of 2\)\. Give every silo holdout=0\.5, say$"
     with pytest.warns(UserWarning, match="nothing is held out"), pytest.raises(FedtctError, match=who):
         rehearse(RunConfig.of(**tiny))
-    with pytest.warns(UserWarning, match=r"holdout=0\.1 of so few samples is none: nothing is held out"):
+    with pytest.warns(UserWarning, match=r"there are too few samples for holdout=0\.1: nothing is held out"):
         rehearse(RunConfig.of(**tiny | {"ridge": 1.0, "patience": 0}))
 
 
-@pytest.mark.parametrize(("silos", "told"), [(4, "6 of 10 classes are in no silo"), (10, "")])
+@pytest.mark.parametrize(("silos", "told"), [(4, "6 of 10 classes are in the test set but in no silo"), (10, "")])
 def test_classes_that_no_silo_is_dealt_are_told(silos, told, recwarn):
     prepare(RunConfig.of(split="classes:1", silos=silos, method="fedavg", limit=300))
     assert [told] * bool(told) == [text[: len(told)] for w in recwarn if "in no silo" in (text := str(w.message))]
@@ -295,7 +295,7 @@ def test_with_patience_the_summary_is_of_the_model_that_was_kept(tmp_path: Path)
     kept, last = final_row(folder.history, folder.config), folder.history[-1]
     assert kept is not last
     told = (
-        f"patience: after round {last.round} of 8, with none better since round {kept.round}, that one's model was kept"
+        f"patience: training ended after round {last.round} of 8, and the best model, of round {kept.round}, was kept"
     )
     assert kept_round(folder.history, folder.config).startswith(told)
     assert kept_round(folder.history[: kept.round + 1], folder.config) == ""
@@ -364,7 +364,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_one_before(tmp_path, mon
     monkeypatch.setattr("fedtct.runs.checkpoint.save_file", full)
     with pytest.raises(FedtctError, match="No space left on device") as raised:
         write_checkpoint(path, Checkpoint(2, {"w": torch.zeros(3)}), rows=2)
-    assert "make room and resume" in str(raised.value)
+    assert "free disk space and resume" in str(raised.value)
     assert read_checkpoint(path, torch.device("cpu")).round == 1
     assert list(tmp_path.iterdir()) == [path]
 

@@ -30,7 +30,7 @@ def taken(tmp_path: Path):  # type: ignore[no-untyped-def]
 
 def test_a_folder_that_is_in_use_is_neither_begun_nor_gone_on_with(taken: Path) -> None:
     folder = RunFolder(taken, CONFIG)
-    with pytest.raises(FedtctError, match="is in use: another process"):
+    with pytest.raises(FedtctError, match="is in use by another process"):
         folder.begin("stage1", 1, 0)
     assert not list(taken.iterdir())
     (taken / "config.toml").write_text(CONFIG.to_toml())
@@ -86,7 +86,7 @@ def test_of_two_runs_with_one_new_folder_the_second_to_begin_is_refused(to_its_e
     lock.release(tmp_path / "a")  # the process ends
     before = {path: path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file()}
     assert not slow.finished
-    with pytest.raises(FedtctError, match="a exists: choose another folder with --out, or go on with it with --resume"):
+    with pytest.raises(FedtctError, match="a exists: choose another folder with --out, or resume it with --resume"):
         execute(slow)
     assert {path: path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file()} == before
     assert lock.hold(tmp_path / "a")  # it is let go again

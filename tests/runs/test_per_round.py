@@ -47,7 +47,7 @@ def test_those_that_were_not_drawn_were_not_away(tmp_path: Path) -> None:
     (problem,) = arrange([run_of(tmp_path / "run")])
     section = silos.section(problem)
     assert section is not None
-    assert "In each round of training 2 of the silos take part, drawn anew." in section.intro
+    assert "In each round of training 2 of the silos take part, drawn at random." in section.intro
     assert "Away" not in section.intro
 
 

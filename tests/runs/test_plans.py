@@ -167,7 +167,7 @@ def test_a_choice_needs_something_to_choose_by_and_from() -> None:
         candidates(small(), "lr", [0.1, 0.2])
     with pytest.raises(FedtctError, match="two different values"):
         candidates(small(holdout=0.1), "lr", [0.1, 0.1])
-    with pytest.raises(FedtctError, match="silos that rate models, which private ones do not"):
+    with pytest.raises(FedtctError, match="silos that rate models, and with epsilon they do not"):
         candidates(small(holdout=0.1, epsilon=8.0), "lr", [0.1, 0.2])
 
 
@@ -204,7 +204,7 @@ def test_a_choice_between_runs_of_which_none_is_rated_is_none(tmp_path: Path) ->
         ("[]", "holds no plan"),
         ('{"purpose": "compare", "runs": 3}', "holds no plan"),
         ('{"purpose": "guess", "runs": {}}', "holds no plan"),
-        ('{"purpose": "choose", "runs": {}}', "was begun to choose: go on with `fedtct run --resume"),
+        ('{"purpose": "choose", "runs": {}}', "was started to choose: resume with `fedtct run --resume"),
         ('{"purpose": "compare", "runs": {"a": {"lr": -1}}}', "lr must be positive"),
     ],
 )

@@ -210,7 +210,7 @@ def test_a_run_goes_on_with_its_own_silos_alone(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         execute(folder)
     (data / "east.npz").rename(data / "west.npz")  # others' corrections would be taken for theirs
-    with pytest.raises(FedtctError, match="lacks 'east', which the run was begun with and holds 'west', which"):
+    with pytest.raises(FedtctError, match="lacks 'east', which the run was started with and holds 'west', which"):
         execute(RunFolder.resume(tmp_path / "run"))
     (data / "west.npz").rename(data / "east.npz")
     execute(RunFolder.resume(tmp_path / "run"))

@@ -25,8 +25,8 @@ BAD_INPUT = 2
 # Options whose first value must not be lost; of others the last counts, so that a script's can be overridden.
 WHAT_IS_READ = ("--data", "--input", "--ignore", "--texts", "--group", "--keep", "--methods", "--split", "--only")
 GPU_FULL = (
-    "the GPU has no memory left. Does another process use it? Or use --device cpu, or fewer features (--p, or --d with "
-    "ridge). A run that was begun can be gone on with."
+    "the GPU is out of memory. Does another process use it? Otherwise use --device cpu, or fewer features (--p, or --d "
+    "with ridge). A run that was started can be resumed."
 )
 SPINS = "10000"  # how often a thread that waits for others looks again before it sleeps
 # Of the click that typer uses, which may be its own.
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     warnings.showwarning = each_once(lambda text: print(f"fedtct: {text}", file=sys.stderr))
     words = list(sys.argv[1:] if arguments is None else arguments)
     if twice := _given_twice(words):
-        return _complain(f"{twice} is given twice, and the last would count alone: give it once", BAD_INPUT)
+        return _complain(f"{twice} is given twice, and only the last would count: give it once", BAD_INPUT)
     try:
         result = app(args=words or ["--help"], prog_name="fedtct", standalone_mode=False)
         sys.stdout.flush()  # so that a full disk is noticed here

@@ -58,7 +58,7 @@ def compare(
 
         if resume is not None:
             if settings or any(given is not None for given in (methods, split, seeds, config, out)):
-                raise FedtctError(f"--resume goes on with the plan in {resume}: leave out the other options")
+                raise FedtctError(f"--resume continues the plan in {resume}: leave out the other options")
             show(Plan.read(resume, "compare"), resume, True, screen, json)
             return
         shared = (read_toml(config) if config else {}) | settings

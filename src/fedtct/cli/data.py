@@ -81,7 +81,7 @@ def fetch(name: Name, data_dir: DataDir = None) -> None:
             if tasks:
                 bars.stop()
     except KeyboardInterrupt:
-        Screen().say(f"fedtct: stopped; go on with `{go_on}`")
+        Screen().say(f"fedtct: stopped; resume with `{go_on}`")
         raise typer.Exit(INTERRUPTED) from None
     print("\n".join(map(str, written)) if written else f"{name} is here already")
 

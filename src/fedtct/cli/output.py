@@ -125,7 +125,7 @@ def print_lines(lines: Sequence[Line], runs: Sequence[RunFolder], folder: Path, 
         )
     little = _little_said({(line.split, line.method): line.common for line in lines})
     told = "".join(f"{note}\n" for note in caveats(runs))
-    _print(table, f"{little}{told}everything is in {folder}, with a folder a run: look at {page}")
+    _print(table, f"{little}{told}everything is in {folder}, with a folder for each run: look at {page}")
 
 
 def _measure(regression: bool) -> tuple[str, Callable[[float | None], str]]:
@@ -149,10 +149,10 @@ def _little_said(rated: Mapping[tuple[str, str], CommonClass | None]) -> str:
         first = next(iter(by_method.values()))
         text += f"{split}: " if len(splits) > 1 else ""
         if first.balanced is None:
-            text += f"all samples that this is rated on are '{first.name}': it says nothing about other classes\n"
+            text += f"all rated samples are '{first.name}': the score says nothing about other classes\n"
             continue
         balanced = ", ".join(f"{name}{percent(common.balanced)}" for name, common in by_method.items())
-        text += f"always '{first.name}' would have {percent(first.share)}: accuracy says little. "
+        text += f"always predicting '{first.name}' would give {percent(first.share)}: accuracy says little. "
         text += f"Balanced accuracy, the mean over classes: {balanced}\n"
     return text
 

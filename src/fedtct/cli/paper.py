@@ -106,11 +106,11 @@ def run(
             try:
                 runner.run(wanted)
             except OutOfTime:
-                screen.say("out of time: run the same command again to go on")
+                screen.say("out of time: run the same command again to continue")
                 return
         there = "" if results == RESULTS else " " + shlex.join(["--results", str(results)])
         beside = "shows that they ran" if scale == "tiny" else "puts them beside the published ones"
-        screen.say(f"all of it has results in {results}: `fedtct paper report{there}` {beside}")
+        screen.say(f"all results are in {results}: `fedtct paper report{there}` {beside}")
 
 
 def _wanted(part: list[str], only: str, imagenet: bool, screen: Screen) -> list[Run]:
@@ -179,7 +179,7 @@ def pack(
     from fedtct.paper.carry import pack
 
     files, again = pack(state, carried), shlex.join(["fedtct", "paper", "unpack", str(carried), str(state)])
-    print(f"{len(files)} files in {carried}: {again} makes them whole again")
+    print(f"{len(files)} files in {carried}: {again} restores them")
 
 
 @paper.command()
@@ -195,7 +195,7 @@ def unpack(
     from fedtct.paper.carry import unpack
 
     files, go_on = unpack(carried, state), shlex.join(["fedtct", "paper", "run", "PART", "--state", str(state)])
-    print(f"{len(files)} files in {state}: {go_on}, with the options of before, goes on with them")
+    print(f"{len(files)} files in {state}: {go_on}, with the same options as before, continues them")
 
 
 def parts(part: str) -> dict[str, Run]:

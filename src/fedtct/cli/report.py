@@ -41,7 +41,7 @@ def report(
         if out is not None and out.is_dir():
             raise FedtctError(f"{out} is a folder: give --out the name of a file, {out / REPORT} for example")
         if out is not None and out.exists() and not is_report(out):
-            raise FedtctError(f"{out} exists and is no report: choose another file with --out")
+            raise FedtctError(f"{out} exists and is not a report: choose another file with --out")
         if out is not None:
             check_place(out)
         found = read_runs(*runs)

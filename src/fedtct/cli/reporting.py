@@ -74,7 +74,7 @@ def optional_if(were_over: bool, screen: Screen) -> Iterator[None]:
     except OSError as error:
         if not were_over or not (reason := reason_of(error)):
             raise
-        screen.say(f"the report is not written again: {reason}")
+        screen.say(f"the report was not written again: {reason}")
 
 
 def to_look_at(folder: Path, instead: str) -> Path:

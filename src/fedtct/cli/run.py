@@ -56,7 +56,7 @@ def run(
         check_one_of(ENGINES, engine=engine)
         if resume is not None:
             if out is not None:
-                raise FedtctError(f"--resume goes on in {resume}: leave out --out")
+                raise FedtctError(f"--resume continues {resume}: leave out --out")
             _resume(resume, given, screen, json, engine)
             return
         from fedtct.runs.choose import choice_of
@@ -88,7 +88,7 @@ def _resume(path: Path, given: dict[str, Any], screen: Screen, json: bool, engin
     if (path / PLAN).is_file():
         plan = Plan.read(path, "choose")
         if given:
-            raise FedtctError(f"{path} chooses between several runs: go on with it without other options")
+            raise FedtctError(f"{path} chooses between several runs: resume it without other options")
         _carry_out(plan, path, True, screen, json)
         return
     folder = _folders(engine).resume(path, given)

@@ -25,12 +25,12 @@ def stoppable(screen: Screen, folder: Path | None, go_on: str) -> Iterator[None]
     except OSError as error:
         if not (reason := reason_of(error)):
             raise
-        raise FedtctError(f"{reason}; {_how(folder, go_on, 'nothing was begun')}") from error
+        raise FedtctError(f"{reason}; {_how(folder, go_on, 'nothing was started')}") from error
 
 
-def _how(folder: Path | None, go_on: str, else_: str = "nothing was begun: type the same command again") -> str:
+def _how(folder: Path | None, go_on: str, else_: str = "nothing was started: type the same command again") -> str:
     begun = folder is None or (folder.is_dir() and any(folder.iterdir()))
-    return f"go on with `{go_on}`" if begun else else_
+    return f"resume with `{go_on}`" if begun else else_
 
 
 def reason_of(error: OSError) -> str:

@@ -71,8 +71,8 @@ class Replies:
         """The share of all samples that belongs to the silos that replied: 1 if everybody did."""
         if not self.total and len(self.messages) < len(federation):
             raise FedtctError(
-                f"{len(self.messages)} of {len(federation)} silos replied, and it is not known what part of all "
-                "samples is theirs: a federation that asks some silos alone must tell Replies their total"
+                f"{len(self.messages)} of {len(federation)} silos replied, and their share of all samples is "
+                "not known: a federation that asks only some silos must give Replies the total"
             )
         return sum(self.values("n")) / self.total if self.total else 1.0
 
@@ -115,8 +115,8 @@ class Federation(ABC):
 
     def leave_out(self, reasons: Mapping[str, str]) -> None:
         """Go on without silos that cannot, for these reasons; by default refused."""
-        told = "; ".join(f"{name} cannot go on with this run: {reason}" for name, reason in reasons.items())
-        raise FedtctError(f"{told}. Give what the run was begun with.")
+        told = "; ".join(f"{name} cannot continue this run: {reason}" for name, reason in reasons.items())
+        raise FedtctError(f"{told}. Use what the run was started with.")
 
     @abstractmethod
     def use(self, spec: NetworkSpec) -> None:

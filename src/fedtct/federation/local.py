@@ -41,8 +41,8 @@ class LocalFederation(Federation):
     ) -> None:
         if isinstance(silos, Silo | Dataset | Tensor | np.ndarray) or is_table(silos):
             raise FedtctError(
-                f"silos must be a list of them, it is a single {type(silos).__name__}: give [(x, y), …], a pair or a "
-                "Silo for each"
+                f"silos must be a list, not a single {type(silos).__name__}: give [(x, y), …], with a pair "
+                "or a Silo for each"
             )
         if not silos:
             raise FedtctError("there are no silos: give at least one")
@@ -76,8 +76,8 @@ class LocalFederation(Federation):
         """A run goes on with the same silos in the same order: their memory is kept by place."""
         if list(silos) != self.names():
             raise FedtctError(
-                f"the run was begun with silos {listing(silos)}, here are {listing(self.names())}: "
-                "give it those it was begun with, under their names and in their order"
+                f"the run was started with silos {listing(silos)}, but these are {listing(self.names())}: "
+                "give the same silos, with the same names and in the same order"
             )
 
     def use(self, spec: NetworkSpec) -> None:
@@ -138,7 +138,7 @@ class LocalFederation(Federation):
         for key, value in snapshot.items():
             if key.count("/") != 2:
                 raise FedtctError(
-                    "this run's silos keep their memory themselves: go on with the engine it was begun with"
+                    "this run's silos keep their own memory: resume it with the engine it was started with"
                 )
             index, stage, name = key.split("/")
             self.silos[int(index)].memory.setdefault(stage, {})[name] = value.to(self.device)

@@ -15,8 +15,8 @@ def pick_device(device: torch.device | str) -> torch.device:
     """The device of that name; "auto" is a GPU if there is one."""
     if (default := torch.get_default_device().type) != "cpu":
         raise FedtctError(
-            f"torch's default device is '{default}', and fedtct works on several: call torch.set_default_device('cpu') "
-            "first. A GPU is taken all the same; device= says which."
+            f"torch's default device is '{default}', but fedtct uses several devices: call "
+            "torch.set_default_device('cpu') first. A GPU is still used; device= says which."
         )
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() and _gpu_computes() else "cpu"
@@ -36,7 +36,7 @@ def _gpu_computes() -> bool:
     try:
         torch.ones(1, device="cuda").add_(1)
     except RuntimeError as error:
-        warnings.warn(f"the GPU cannot be used, the processor is ({first_line(error)})", stacklevel=3)
+        warnings.warn(f"the GPU cannot be used, so the CPU is used instead ({first_line(error)})", stacklevel=3)
         return False
     return True
 

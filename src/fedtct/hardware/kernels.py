@@ -35,5 +35,5 @@ def works(what: str, device: torch.device, cases: Callable[[], Iterable[tuple[Te
     except Exception as error:  # whatever a compiler may say
         fault = first_line(error)
     if fault:
-        warnings.warn(f"{what} go without their GPU kernel, which is slower ({fault})", stacklevel=2)
+        warnings.warn(f"{what} cannot use their GPU kernel and will be slower ({fault})", stacklevel=2)
     return not fault

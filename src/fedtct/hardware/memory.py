@@ -52,13 +52,13 @@ def roomy_empty(size: tuple[int, int], dtype: torch.dtype, device: torch.device)
     if device.type != "cpu" or needed <= ROOMY * free_bytes(device):
         return torch.empty(size, dtype=dtype, device=device)
     folder = tempfile.gettempdir()
-    what = f"features of {needed / 2**30:.1f} GiB do not fit the memory that is left"
+    what = f"features of {needed / 2**30:.1f} GiB do not fit into the free memory"
     room = f"{free_bytes(device) / 2**30:.1f} GiB"
     if needed > (disk := shutil.disk_usage(folder).free):  # the system would end the process as it writes
         raise FedtctError(
-            f"{what} ({room}), nor {folder} ({disk / 2**30:.1f} GiB): set TMPDIR to a folder on a larger disk, or use "
-            "fewer features (p), or stage 2 by ridge, which keeps none"
+            f"{what} ({room}) nor into {folder} ({disk / 2**30:.1f} GiB): set TMPDIR to a folder on a larger disk, or "
+            "use fewer features (p), or stage2 = ridge, which keeps none"
         )
-    warnings.warn(f"{what} ({room}): they are kept in a file in {folder} ($TMPDIR), which is slower", stacklevel=2)
+    warnings.warn(f"{what} ({room}), so they are kept in a file in {folder} ($TMPDIR), which is slower", stacklevel=2)
     with tempfile.NamedTemporaryFile(dir=folder, prefix="fedtct-") as file:  # its name goes now, its content later
         return torch.from_file(file.name, shared=True, size=size[0] * size[1], dtype=dtype).view(size)

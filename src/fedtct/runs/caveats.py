@@ -41,7 +41,7 @@ def absent(run: RunFolder) -> str:
     gone = [name for name in known if name not in there]
     never = run.config.silos - len(known)
     part = "stage 2, which made the model," if stage == "stage2" else "training"
-    told = [f"{part} went without {listing(gone)}"] if gone else []
+    told = [f"{part} ran without {listing(gone)}"] if gone else []
     told += [f"{never} of {run.config.silos} silos took no part"] if never > 0 else []
     return "; ".join(told)
 
@@ -64,7 +64,7 @@ def _not_rated(runs: Iterable[RunFolder]) -> str:
     if not names:
         return ""
     whom = "it" if len(names) == 1 else "them"
-    return f"nothing is held out by {listing(names)}: what is rated on held-out samples says nothing about {whom}"
+    return f"nothing is held out by {listing(names)}: held-out ratings say nothing about {whom}"
 
 
 def _no_r2(runs: Iterable[RunFolder]) -> str:
@@ -79,8 +79,8 @@ def _no_r2(runs: Iterable[RunFolder]) -> str:
             others |= len(without) < len(rated)
     if not names:
         return ""
-    worst = "; the worst silo is another" if others else ""
-    return f"no R² for {listing(names)}, whose held-out targets are all alike, or one alone{worst}"
+    worst = "; the worst silo is one of the others" if others else ""
+    return f"no R² for {listing(names)}: all held-out targets are equal, or there is only one{worst}"
 
 
 def _diverged(run: RunFolder) -> bool:
@@ -91,13 +91,13 @@ def _chosen_by_the_same(run: RunFolder) -> str:
     choice = read_choice(run.path.parent)
     if not choice or choice.best != run.path.name or rated_on([Summary.of(run)]) != "holdout":
         return ""
-    return f"the same held-out samples have chosen {run.path.name}, of {len(choice.ratings)} candidates, and rate it"
+    return f"the held-out samples that rate {run.path.name} also chose it from {len(choice.ratings)} candidates"
 
 
 def _ridge_by_the_same(run: RunFolder) -> str:
     if not run.config.holdout_chooses_ridge or rated_on([Summary.of(run)]) != "holdout":
         return ""
-    return "the same held-out samples have chosen the strength of stage 2's ridge, and rate the model"
+    return "the held-out samples that rate the model also chose the strength of stage 2's ridge"
 
 
 def _rough(runs: Sequence[RunFolder]) -> str:
@@ -132,7 +132,7 @@ def _fallen(runs: Sequence[RunFolder]) -> str:
         return ""
     return (
         f"held-out ratings were better in {JUDGED_ROUNDS} earlier rounds than in the last {JUDGED_ROUNDS}, "
-        f"{told}: a patience of 3 would keep the model of the best one"
+        f"{told}: a patience of 3 would keep the model of the best round"
     )
 
 
@@ -141,7 +141,8 @@ def _behind(runs: Sequence[RunFolder]) -> str:
     if not (told := _lost(runs, _lag)):
         return ""
     return (
-        f"on held-out samples stage 1's network was better than the model, {told}: a run of its method alone keeps it"
+        f"on held-out samples stage 1's network was better than the model, {told}: to keep that network, run stage 1's "
+        "method alone"
     )
 
 

@@ -39,7 +39,7 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint, rows: int) -> None:
             save_file(tensors, half, metadata={HEADER: json.dumps(header)})
     except SafetensorError as error:  # also if the disk is full
         raise FedtctError(
-            f"cannot write {path}; what was saved before is whole: make room and resume", error
+            f"cannot write {path}; what was saved before is intact: free disk space and resume", error
         ) from error
 
 
@@ -75,7 +75,7 @@ def read_header(path: Path) -> dict[str, Any]:
         with safe_open(path, framework="pt") as file:
             header: dict[str, Any] = json.loads(file.metadata()[HEADER])
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        raise FedtctError(f"{path} is damaged: delete it to go on from an earlier point ({error})") from error
+        raise FedtctError(f"{path} is damaged: delete it to resume from an earlier point ({error})") from error
     return header
 
 

@@ -44,9 +44,11 @@ def choice_of(given: Mapping[str, Any]) -> Plan | None:
 def candidates(config: RunConfig, name: str, values: Sequence[Any]) -> Plan:
     """A plan with a run for each value of a setting."""
     if not config.holdout:
-        raise FedtctError(f"choosing {name} needs held-out samples to judge by: set holdout, to 0.1 say")
+        raise FedtctError(f"choosing {name} needs held-out samples to judge by: set holdout, for example to 0.1")
     if config.epsilon:
-        raise FedtctError(f"choosing {name} needs silos that rate models, which private ones do not: leave out epsilon")
+        raise FedtctError(
+            f"choosing {name} needs silos that rate models, and with epsilon they do not: leave out epsilon"
+        )
     runs = {f"{name}-{value}": replace(config, **{name: value}) for value in values}
     if len(runs) < 2:
         raise FedtctError(f"choosing {name} needs at least two different values")
@@ -132,7 +134,7 @@ def chosen(path: Path) -> Path:
         names = plan.runs if "" in plan.parts else plan.parts
         raise FedtctError(f"{path} holds several runs: give the folder of one of them, {listing(names)}")
     if (choice := read_choice(path)) is None:
-        raise FedtctError(f"{path} has not chosen yet: go on with it with `{resuming(COMMANDS[plan.purpose], path)}`")
+        raise FedtctError(f"{path} has not chosen yet: resume it with `{resuming(COMMANDS[plan.purpose], path)}`")
     if choice.none:
         raise _none_chosen(choice.ratings, path)
     return path / choice.best

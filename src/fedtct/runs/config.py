@@ -93,7 +93,7 @@ class RunConfig(Settings):
         if self.method == "centralized":
             found["per_round"] = "data in several places"
         if self.method == "tct" and self.stage2 == "ridge" and self.p >= self.d:
-            found["p"] = f"fewer features than ridge's d, {self.d}"
+            found["p"] = f"numbers below ridge's d, {self.d}"
         if not self.epsilon:
             found |= dict.fromkeys(("delta", "clip"), "differential privacy, with epsilon")
         return found
@@ -112,7 +112,7 @@ class RunConfig(Settings):
             parse_split(self.split)
             for name in ("test", *Reading._fields):
                 if getattr(self, name) != SETTINGS[name].default:
-                    raise FedtctError(f"{name} is for your own data: give that, with data, or leave {name} out")
+                    raise FedtctError(f"{name} is for your own data: set data, too, or leave out {name}")
         check_whole(1, silos=self.silos)
         check_whole(
             0,
@@ -131,7 +131,7 @@ class RunConfig(Settings):
             raise FedtctError(f"stage2_lr must be a number or 'auto', it is '{self.stage2_lr}'")
         self._check_rounds()
         if self.needs_holdout and not self.holdout:
-            raise FedtctError("patience and ridge='holdout' judge by held-out samples: set holdout, to 0.1 say")
+            raise FedtctError("patience and ridge='holdout' need held-out samples: set holdout, for example to 0.1")
         if self.patience and self.per_round:
             raise FedtctError(OTHER_RATERS)
         if not self.own_methods:  # which may be missing where a finished run is only looked at
@@ -142,12 +142,14 @@ class RunConfig(Settings):
             if not is_function_name(getattr(self, name)):
                 check_one_of((*known, "module:Class"), **{name: getattr(self, name)})
         if self.epsilon and self.own_methods:
-            raise FedtctError("epsilon promises what fedtct's own methods send: leave it out with a method of yours")
+            raise FedtctError("epsilon works with fedtct's own methods only: leave it out with a method of yours")
 
     def _check_own(self) -> None:
         for name in ("limit", "split_seed"):
             if getattr(self, name) != SETTINGS[name].default:
-                raise FedtctError(f"{name} is for datasets that are dealt: your silos' own data is used as it is")
+                raise FedtctError(
+                    f"{name} is for datasets that fedtct deals to silos, not for your own data: leave it out"
+                )
         check_image_size(self.image_size)
 
     def _check_rounds(self) -> None:
@@ -186,7 +188,7 @@ def warn_of_unread(configs: Iterable[RunConfig], typed: Iterable[str]) -> None:
     for name in typed:
         if all(name in found for found in unread):
             flag = "--" + name.replace("_", "-")
-            warnings.warn(f"{flag} is for {unread[0][name]}: nothing here reads it", stacklevel=2)
+            warnings.warn(f"{flag} has no effect here: it is for {unread[0][name]}", stacklevel=2)
 
 
 def _unread_by_files(config: RunConfig) -> dict[str, str]:
@@ -202,7 +204,5 @@ def own_data(given: dict[str, Any]) -> dict[str, Any]:
     folder = Path(str(given["data"]))
     decided = {"dataset": folder.resolve().name, "split": OWN, "silos": len(silo_paths(folder))}
     if other := [name for name in decided if name in given and as_value(name, given[name]) != decided[name]]:
-        raise FedtctError(
-            f"data is given, and so {other[0]} is {decided[other[0]]!r}, not {given[other[0]]!r}: leave it out"
-        )
+        raise FedtctError(f"with this data {other[0]} is {decided[other[0]]!r}, not {given[other[0]]!r}: leave it out")
     return OWN_DEFAULTS | given | decided

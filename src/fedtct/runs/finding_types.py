@@ -103,7 +103,7 @@ def read_finding(path: Path) -> Finding | None:
     found: Finding = read_json(path)
     if fits(found, FORMS[path.stem]):
         return found
-    warnings.warn(f"{path} is damaged, or of another version of fedtct: it is left out", stacklevel=2)
+    warnings.warn(f"{path} is damaged, or from another version of fedtct: it is ignored", stacklevel=2)
     return None
 
 

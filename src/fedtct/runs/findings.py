@@ -41,7 +41,7 @@ def find_all(folder: RunFolder, job: Job, fit: Fit) -> None:
         warnings.simplefilter("ignore", UserWarning)
         failure = _find_all(folder, job, fit)
     if failure is not None:
-        warnings.warn(f"what silos would reach alone is not found out: {first_line(failure)}", stacklevel=2)
+        warnings.warn(f"what silos would reach alone could not be computed: {first_line(failure)}", stacklevel=2)
 
 
 def _find_all(folder: RunFolder, job: Job, fit: Fit) -> Exception | None:

@@ -63,7 +63,7 @@ class RunFolder(Journal):
         """A stopped run, at its last checkpoint; ``overrides`` must not contradict its settings."""
         path = Path(path)
         if not (path / CONFIG).is_file():
-            raise FedtctError(f"{path} is not a run to go on with: there is no {CONFIG} in it")
+            raise FedtctError(f"{path} is not a run that can be resumed: there is no {CONFIG} in it")
         there, given = read_settings(path), dict(overrides or {})
         check_same(path, RunConfig.of(**there), given)
         folder = cls(path, RunConfig.of(**there | given), watcher)
@@ -192,7 +192,7 @@ class RunFolder(Journal):
         """What to do if stage 2 refused its step size: stage 1 is not lost. Empty for other failures."""
         if not self.failure or not self._has(self._checkpoint("convexify")):
             return ""
-        return f" Stage 1 is kept: set another stage2_lr (--stage2-lr auto) and go on with `{self.go_on}`"
+        return f" Stage 1 is kept: set another stage2_lr (--stage2-lr auto) and resume with `{self.go_on}`"
 
     def _has(self, path: Path) -> bool:
         """Whether a file of this run is there."""
@@ -234,7 +234,7 @@ class RunFolder(Journal):
     def _check_engine(self) -> None:
         """Refuse a run that another engine began: its silos keep their memory elsewhere."""
         if self.begun_with != self.engine:
-            raise FedtctError(f"{self.path} was begun in another way: go on with it with `{self.go_on}`")
+            raise FedtctError(f"{self.path} was started with another command: resume it with `{self.go_on}`")
 
     def _rewind(self) -> None:
         """Drop rows after the newest checkpoint: their rounds will be run again."""
@@ -243,7 +243,9 @@ class RunFolder(Journal):
         if not self.finished:
             count = self._rows_kept(lines)
             if len(lines) < count:
-                raise FedtctError(f"{metrics} is damaged: it has {len(lines)} rows, the checkpoint comes after {count}")
+                raise FedtctError(
+                    f"{metrics} is damaged: it has {len(lines)} rows, but its checkpoint comes after {count}"
+                )
             if len(lines) > count:
                 os.truncate(metrics, sum(map(len, lines[:count])))
             lines = lines[:count]
@@ -269,7 +271,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     """The settings of the run at a path; refused without a method, as every run's config.toml has one."""
     settings = read_toml(path / CONFIG)
     if "method" not in settings:
-        raise FedtctError(f"{path / CONFIG} is damaged: it does not say the method, as that of every run does")
+        raise FedtctError(f"{path / CONFIG} is damaged: it names no method")
     return settings
 
 
@@ -281,8 +283,8 @@ def check_same(path: Path, config: RunConfig, given: Mapping[str, Any]) -> None:
     open_to_change = () if (path / CHECKPOINTS / "stage2.safetensors").is_file() else ("stage2_lr", "steps")
     if different := [name for name in config.differences(given) if name not in open_to_change]:
         pairs = ((name, as_toml(getattr(config, name)), as_toml(as_value(name, given[name]))) for name in different)
-        told = "; ".join(f"{name} is {there} there, {here} here" for name, there, here in pairs)
-        raise FedtctError(f"{path} is a run with another configuration: {told}")
+        told = "; ".join(f"{name} was {there}, now it is {here}" for name, there, here in pairs)
+        raise FedtctError(f"{path} was started with other settings: {told}")
 
 
 def own_model(config: RunConfig) -> Model | None:

@@ -57,7 +57,7 @@ def prepare(config: RunConfig, watcher: Watcher | None = None) -> Job:
     pick_precision(config.precision, pick_device(config.device))
     job = own_job(config, watcher or Watcher()) if config.data else dealt_job(config)
     if config.holdout and not any(len(silo.held_y) for silo in job.silos):
-        warnings.warn(f"holdout={config.holdout:g} of so few samples is none: nothing is held out", stacklevel=2)
+        warnings.warn(f"there are too few samples for holdout={config.holdout:g}: nothing is held out", stacklevel=2)
     return job
 
 
@@ -68,7 +68,7 @@ def dealt_job(config: RunConfig) -> Job:
     parts = [torch.from_numpy(part) for part in partition(y, config.silos, config.split, config.dealt_by)]
     if nobodys := data.num_classes - len(y[torch.cat(parts)].unique()):
         warnings.warn(
-            f"{nobodys} of {data.num_classes} classes are in no silo, and cannot be learnt, but in the test set: "
+            f"{nobodys} of {data.num_classes} classes are in the test set but in no silo, so they cannot be learnt: "
             "use more silos, another split or more samples",
             stacklevel=2,
         )
@@ -82,7 +82,7 @@ def own_job(config: RunConfig, watcher: Watcher) -> Job:
     config.network()  # to fail before the data is read, if it fails
     paths = silo_paths(Path(config.data))
     if len(paths) != config.silos:
-        raise FedtctError(f"{config.data} holds {len(paths)} silos: the run was begun with {config.silos}")
+        raise FedtctError(f"{config.data} holds {len(paths)} silos, but the run was started with {config.silos}")
     if config.test:
         check_test(Path(config.test), paths)
     silos, told = _read_silos(config, paths, watcher)
@@ -119,7 +119,7 @@ def _read_silos(config: RunConfig, paths: Mapping[str, Path], watcher: Watcher) 
             watcher.count("reading silos", done, len(paths))
     for line, of in zip(lacking.lines(), lacking.values(), strict=True):
         if len(of) == len(paths):
-            wrong.add(f"{line}: is it misspelled? What is not ignored is learnt from", "", Path())
+            wrong.add(f"{line}: is it misspelled? Every column that is not ignored is used for training", "", Path())
     if wrong:
         lines = wrong.lines()
         more = [f"and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
@@ -151,7 +151,9 @@ def check_test(test: Path, silos: Mapping[str, Path]) -> None:
     for name, path in silos.items():
         one, other = test.resolve(), path.resolve()
         if one.is_relative_to(other) or other.is_relative_to(one):
-            raise FedtctError(f"test: {test} is data that silo {name} learns from: give it a place of its own")
+            raise FedtctError(
+                f"test: {test} is also training data of silo {name}: keep test data in a place of its own"
+            )
 
 
 def read_test(test: Path, config: RunConfig, inputs: InputSpec) -> tuple[Any, Any]:

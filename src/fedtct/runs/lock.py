@@ -26,7 +26,7 @@ def hold(folder: Path, seconds: float = 0.0) -> bool:
     while not _locked(opened):
         if time.monotonic() >= deadline:
             os.close(opened)
-            raise FedtctError(f"{folder} is in use: another process runs what is in it. Stop that one, or wait for it")
+            raise FedtctError(f"{folder} is in use by another process: stop that process, or wait until it ends")
         time.sleep(RETRY_SECONDS)
     _held[_identity(folder)] = opened
     return True

@@ -97,7 +97,7 @@ def _import_method(name: str, kind: type[Stage], settings: Mapping[str, Any], *m
         raise
     except Exception as error:
         given = "a model and the settings" if model else "the settings"
-        raise FedtctError(f"{name} cannot be made of {given} {', '.join(taken)}", error) from error
+        raise FedtctError(f"{name} does not work with {given} {', '.join(taken)}", error) from error
     _check_kind(name, type(made), kind)
     return made  # type: ignore[no-any-return]  # it was checked
 
@@ -109,4 +109,6 @@ def _fixed(make: object) -> set[str]:
 
 def _check_kind(name: str, found: type, kind: type) -> None:
     if not issubclass(found, kind):
-        raise FedtctError(f"{name} is no method: it must be, or make, a fedtct.{kind.__name__}, not {found.__name__}")
+        raise FedtctError(
+            f"{name} is not a method: it must be, or return, a fedtct.{kind.__name__}, not {found.__name__}"
+        )

@@ -30,7 +30,7 @@ def free_folder(path: str | Path, todo: str = "", but: Collection[str] = ()) -> 
     """
     path = Path(path)
     if path.exists() and (not path.is_dir() or any(e.suffix != HALF and e.name not in but for e in path.iterdir())):
-        todo = todo or f"choose another folder with --out, or {resuming('go on with it with', path)}"
+        todo = todo or f"choose another folder with --out, or {resuming('resume it with', path)}"
         raise FedtctError(f"{path} exists: {todo}")
     check_place(path)
     return path
@@ -41,7 +41,7 @@ def free_file(path: Path) -> Path:
     if path.exists():
         raise FedtctError(f"{path} exists: choose another file with --out")
     if not path.absolute().parent.is_dir() or not os.access(path.absolute().parent, os.W_OK):
-        raise FedtctError(f"{path} cannot be made: {path.absolute().parent} is not a folder one may write to")
+        raise FedtctError(f"{path} cannot be made: {path.absolute().parent} is not a folder you can write to")
     return path
 
 
@@ -49,6 +49,6 @@ def check_place(path: Path) -> None:
     """Refuse a path where nothing can be written, also in folders that would be made for it."""
     above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
     if above != path and (not above.is_dir() or not os.access(above, os.W_OK)):
-        raise FedtctError(f"{path} cannot be made: {above} is not a folder one may write to")
+        raise FedtctError(f"{path} cannot be made: {above} is not a folder you can write to")
     if above == path and not os.access(path, os.W_OK):
-        raise FedtctError(f"{path} may not be written to")
+        raise FedtctError(f"you have no permission to write to {path}")

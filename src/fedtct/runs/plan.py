@@ -40,7 +40,7 @@ class Plan:
         """The plan that a folder was begun with; refused if it has another purpose than one that is given."""
         path = Path(folder) / PLAN
         if not path.is_file():
-            raise FedtctError(f"{folder} cannot be gone on with: there is no {PLAN} in it")
+            raise FedtctError(f"{folder} cannot be resumed: there is no {PLAN} in it")
         try:
             plan = read_json(path)
             begun, runs = plan["purpose"], plan["runs"].items()
@@ -48,7 +48,7 @@ class Plan:
         except (KeyError, TypeError, AttributeError) as error:
             raise FedtctError(f"{path} is damaged: it holds no plan") from error
         if purpose and begun != purpose:
-            raise FedtctError(f"{folder} was begun to {begun}: go on with `{resuming(command, folder)}`")
+            raise FedtctError(f"{folder} was started to {begun}: resume with `{resuming(command, folder)}`")
         return cls(begun, {name: RunConfig.of(**values) for name, values in runs})
 
     def write(self, folder: Path) -> None:

@@ -44,7 +44,7 @@ def row_names(x: Any, source: Path, keep: Sequence[str] = ()) -> pd.DataFrame:
         folder = source if source.is_dir() else source.parent
         return pd.DataFrame({"file": [file.relative_to(folder).as_posix() for file in image_files(source)]})
     if keep and not is_table(x):
-        raise FedtctError(f"{source} is no table, and has no columns to keep")
+        raise FedtctError(f"{source} is not a table, so it has no columns to keep")
     if lacking := [name for name in keep if name not in x.columns]:
         raise FedtctError(f"{source} has no column {quoted(lacking)} to keep. It has {listing(x.columns)}")
     if not keep:

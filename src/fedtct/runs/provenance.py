@@ -49,30 +49,30 @@ class Provenance:
         begun, here = ({*files} - {TEST} for files in (self._begun_with(FILES), paths))
         if begun and begun != here:
             lost, new = sorted(begun - here), sorted(here - begun)
-            told = [f"lacks {quoted(lost)}, which the run was begun with"] if lost else []
-            told += [f"holds {quoted(new)}, which the run was begun without"] if new else []
+            told = [f"lacks {quoted(lost)}, which the run was started with"] if lost else []
+            told += [f"holds {quoted(new)}, which the run was started without"] if new else []
             raise FedtctError(
                 f"{self.config.data} {' and '.join(told)}: give files their old names, say where they are "
-                "now (--data), or begin a new run"
+                "now (--data), or start a new run"
             )
 
     def mark_files(self, paths: Mapping[str, Path]) -> None:
         """Take the fingerprints of people's own files, and warn if the run was begun with other content in them."""
         self._files = {name: fingerprint(path) for name, path in paths.items()}
         if changed := self._changed(FILES, self._files):
-            told = f"the files of {listing(changed)} are not those that the run was begun with"
-            warnings.warn(f"{told}: it goes on with other data", stacklevel=2)
+            told = f"the files of {listing(changed)} are not those that the run was started with"
+            warnings.warn(f"{told}: it continues with other data", stacklevel=2)
 
     def _own_code(self) -> dict[str, str]:
         """The fingerprints of the user's own modules, with a warning if they were edited since the run was begun."""
         code = own_code((self.config.dataset, *self.config.own_methods, self.config.model))
         if changed := self._changed(OWN_CODE, code):
-            told = f"{listing(changed)}: edited since the run was begun, which goes on with what is there now"
+            told = f"{listing(changed)}: edited since the run was started, which continues with the edited code"
             warnings.warn(told, stacklevel=2)
         return code
 
     def _changed(self, kind: str, marks: Mapping[str, str]) -> list[str]:
-        """The names whose fingerprints are not those that the run was begun with."""
+        """The names whose fingerprints are not those that the run was started with."""
         before = self._begun_with(kind)
         return [name for name, mark in marks.items() if before.get(name, mark) != mark]
 

@@ -36,7 +36,7 @@ OTHER_FORMATS = (  # endings that promise another format than ours
 )
 CALIBRATION = {
     True: "calibrated on samples that silos held out",
-    False: "not calibrated: silos told nothing of held-out samples",
+    False: "not calibrated: silos shared nothing about held-out samples",
 }
 
 
@@ -59,7 +59,7 @@ class Saved(NamedTuple):
         if run is not None and run.failure:
             raise FedtctError(f"{path} has no model: {run.failure}{run.way_out}")
         if run is not None and not run.finished:
-            raise FedtctError(f"{path} has no model yet: go on with it with `{run.go_on}`")
+            raise FedtctError(f"{path} has no model yet: resume it with `{run.go_on}`")
         if run is not None and not own and is_function_name(run.config.model):
             apart = run.begun_with.startswith("fedtct deploy")  # where its modules are in a folder of their own
             found = ", and its app folder in PYTHONPATH" if apart else ""
@@ -136,8 +136,8 @@ def _training(run: RunFolder) -> list[str]:
     rated = {name: summary.rating(of) for of, name in RATED_ON.items()}
     where = ", ".join(f"{show.format(value)} on {name} samples" for name, value in rated.items() if value is not None)
     private = summary.epsilon is not None  # what samples say about the model is told of test data alone
-    unknown = "not known, for private silos rate no models" if private else "not known, for nobody rated it"
-    where = where or ("none, for training diverged" if last.diverged else unknown)
+    unknown = "not known: private silos rate no models" if private else "not known: nobody rated it"
+    where = where or ("none: training diverged" if last.diverged else unknown)
     split = "" if run.config.data else f", split {summary.split}"
     megabytes = in_megabytes(summary.bytes_up + summary.bytes_down)
     lines = [
@@ -149,8 +149,8 @@ def _training(run: RunFolder) -> list[str]:
     if known := ", ".join(f"{value:.4g} on {name} samples" for name, value in errors.items() if value is not None):
         lines += [f"- **RMSE:** {known}, in the units of {run.config.target or 'what is learnt'}"]
     if (common := CommonClass.of([run])) and not (private and summary.test_accuracy is None):
-        balanced = "not known, for no other class was rated" if common.balanced is None else f"{common.balanced:.1%}"
-        always = f"always '{common.name}' would have an accuracy of {common.share:.1%}"
+        balanced = "not known: no other class was rated" if common.balanced is None else f"{common.balanced:.1%}"
+        always = f"always predicting '{common.name}' would give {common.share:.1%}"
         lines += [f"- **Balanced accuracy,** the mean over classes: {balanced}; {always}"]
     if summary.epsilon is not None:
         privacy = f"ε = {summary.epsilon:.3g} at δ = {run.config.delta:g}, of every sample"

@@ -203,7 +203,7 @@ def check_names(given: Mapping[str, Any], where: str) -> None:
     for name, value in given.items():
         if isinstance(value, dict):
             raise FedtctError(
-                f"{where} has an unknown section [{name}]: there is none but [server], in the run.toml of a deployment"
+                f"{where} has an unknown section [{name}]: the only section is [server], in a deployment's run.toml"
             )
         check_known(name, SETTINGS, where)
 

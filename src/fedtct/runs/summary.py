@@ -209,8 +209,8 @@ def kept_round(rows: Sequence[Row], config: RunConfig) -> str:
     if kept.round == last.round:
         return ""
     return (
-        f"patience: after round {last.round} of {config.rounds[-1]}, with none better since round {kept.round}, that "
-        "one's model was kept; the same held-out samples chose and rate it"
+        f"patience: training ended after round {last.round} of {config.rounds[-1]}, and the best model, of round "
+        f"{kept.round}, was kept; the held-out samples that rate it also chose it"
     )
 
 
