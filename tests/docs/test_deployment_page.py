@@ -114,7 +114,7 @@ def test_the_commands_of_the_page_run_as_printed(machines):
     run.send_signal(signal.SIGINT)
     assert run.wait(LIMIT) == 130
     resume = "fedtct deploy run app --server keys/server --resume runs/deployed"
-    assert f"fedtct: stopped; go on with `{resume}`" in machines.log(SERVER, "run").read_text()
+    assert f"fedtct: stopped; resume with `{resume}`" in machines.log(SERVER, "run").read_text()
     assert f"`{resume}`" in PAGE.read_text(encoding="utf-8")
 
     assert "everything is in runs/deployed" in machines.do(SERVER, resume.split()[1:])

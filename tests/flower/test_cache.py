@@ -158,6 +158,6 @@ def test_a_disk_that_is_full_is_told_of_in_words(tmp_path, monkeypatch):
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr(module, "save_file", full)
-    with pytest.raises(FedtctError, match="the silo's cache cannot be written to"):
+    with pytest.raises(FedtctError, match="cannot write to the silo's cache"):
         RunCache(tmp_path, "run", LIMIT).remember(0, memory(1), -1)
     assert not list((tmp_path / "run").iterdir())

@@ -51,14 +51,14 @@ def test_keys_and_init_make_what_they_say(tmp_path, capsys):
         ("keys keys --silos a,a", "a name of its own"),
         ("keys keys --silos a --server nowhere", "HOST:PORT"),
         ("keys keys", "a name of its own"),
-        ("keys keys --renew", "holds no ca.key and no server"),
+        ("keys keys --renew", "lacks ca.key or server/address"),
         ("keys keys --renew --silos a", "add silos with another command"),
         ("check none.toml", "cannot read none.toml"),
         ("silo none.toml", "cannot read none.toml"),
         ("server none", "none/address is missing: make it with fedtct deploy keys"),
         ("run none", "cannot read none/fedtct_app/run.toml"),
         ("up --local 0", "at least one silo"),
-        ("up --resume none", "is not what fedtct deploy up makes"),
+        ("up --resume none", "was not made by fedtct deploy up"),
         ("up --resume none --local 2", "leave out other options"),
         ("init app --silos 0", "at least one silo"),
     ],
@@ -94,7 +94,7 @@ def test_without_a_server_a_run_is_refused_in_a_line_that_says_how_to_start_one(
     port = processes.free_port()
     make_keys(tmp_path / "keys", ["a"], f"127.0.0.1:{port}")
     assert main(["deploy", "run", str(make_app(tmp_path / "app")), "--server", str(server)]) == 2
-    told = f"no server listens on port {port}: start it, with `fedtct deploy server {server}`"
+    told = f"no server listens on port {port}: start it with `fedtct deploy server {server}`"
     assert capsys.readouterr().err == f"fedtct: {told}\n"
 
 
@@ -104,7 +104,7 @@ def test_the_folder_of_all_keys_is_not_that_of_the_server_which_is_named(command
     make_keys(Path("keys"), ["a"], "127.0.0.1:8000")
     make_app(Path("app"))
     assert main(["deploy", *command.split()]) == 2
-    assert capsys.readouterr().err == "fedtct: keys/address is missing: keys/server was meant\n"
+    assert capsys.readouterr().err == "fedtct: keys/address is missing: did you mean keys/server?\n"
 
 
 def test_a_run_that_is_going_on_is_not_gone_on_with(tmp_path, monkeypatch, capsys):
@@ -120,7 +120,7 @@ def test_a_run_that_is_going_on_is_not_gone_on_with(tmp_path, monkeypatch, capsy
         assert main(command) == 2
     waits, refusal = capsys.readouterr().err.splitlines()
     assert waits.endswith(f"{run} is in use: waiting 0.1 s at most for the other process to end")
-    assert refusal.startswith(f"fedtct: {run} is in use: another process runs what is in it")
+    assert refusal.startswith(f"fedtct: {run} is in use by another process: stop")
 
 
 @contextlib.contextmanager
@@ -138,7 +138,7 @@ def test_check_tells_of_a_certificate_that_is_not_there_whether_or_not_there_is_
     make_keys(tmp_path, ["a"], f"127.0.0.1:{processes.free_port()}")
     file = tmp_path / "a" / "silo.toml"
     (tmp_path / "a" / "ca.crt").write_text("no certificate")
-    assert f"TLS: {tmp_path / 'a' / 'ca.crt'} is no certificate" in [f.text for f in check.check_silo(file)][2]
+    assert f"TLS: {tmp_path / 'a' / 'ca.crt'} is not a certificate" in [f.text for f in check.check_silo(file)][2]
     (tmp_path / "a" / "ca.crt").unlink()
     *_, certificate, server = check.check_silo(file)
     assert certificate.text.startswith(f"TLS: {tmp_path / 'a' / 'ca.crt'} is missing; ask")
@@ -152,7 +152,7 @@ def test_a_server_is_not_said_to_be_up_where_another_is(tmp_path, capsys):
         port = other.getsockname()[1]
         make_keys(tmp_path, ["a"], f"127.0.0.1:{port}")
         assert main(["deploy", "server", str(tmp_path / "server")]) == 2
-    assert f"something listens on port {port} already" in capsys.readouterr().err
+    assert f"port {port} is in use already" in capsys.readouterr().err
 
 
 def test_files_that_a_run_names_are_looked_for_before_it_starts(tmp_path, capsys):
@@ -181,7 +181,7 @@ def test_a_server_that_says_nothing_is_not_waited_for_for_ever(tmp_path, monkeyp
     start = time.monotonic()
     finding = check._be_trusted(SiloConfig("a", "data.npz", folder=tmp_path), tmp_path / "silo.toml")
     assert not finding.right
-    assert "neither yes nor no within 0.3 s" in finding.text
+    assert "did not decide within 0.3 s" in finding.text
     assert time.monotonic() - start < 30
 
 
@@ -227,7 +227,7 @@ def test_ctrl_c_before_the_server_began_does_not_advise_to_go_on(tmp_path, monke
     monkeypatch.setattr(processes, "follow", interrupted)
     app, run = make_app(tmp_path / "app"), tmp_path / "run"
     assert main(["deploy", "run", str(app), "--server", str(tmp_path), "--out", str(run)]) == 130
-    assert capsys.readouterr().err == "fedtct: stopped; nothing was begun: type the same command again\n"
+    assert capsys.readouterr().err == "fedtct: stopped; nothing was started: type the same command again\n"
 
 
 def test_a_silo_is_not_started_twice(tmp_path, monkeypatch, capsys):
@@ -241,7 +241,7 @@ def test_a_silo_is_not_started_twice(tmp_path, monkeypatch, capsys):
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         other.stdout.readline()
         assert main(["deploy", "silo", str(tmp_path / "silo.toml")]) == 2
-        assert "fedtct: north is running already (process 4711): end that first" in capsys.readouterr().err
+        assert "fedtct: north is running already (process 4711): stop that process first" in capsys.readouterr().err
         other.stdin.close()
     assert main(["deploy", "silo", str(tmp_path / "silo.toml")]) == 2
     assert "x.npz" in capsys.readouterr().err  # it is let go on, and there is no such file
@@ -294,7 +294,7 @@ def test_up_stops_with_everything_it_started_and_goes_on(tmp_path):
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     out, err = process.communicate(timeout=120)
     assert (process.returncode, out) == (130, "")
-    assert err.endswith("fedtct: stopped; go on with `fedtct deploy up --resume demo`\n")
+    assert err.endswith("fedtct: stopped; resume with `fedtct deploy up --resume demo`\n")
     wait_until_nothing_runs(tmp_path)
     begun = (tmp_path / "demo" / "run" / "metrics.jsonl").read_text()
     out, err = up("--resume", "demo").communicate(timeout=300)

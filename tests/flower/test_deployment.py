@@ -316,7 +316,7 @@ def test_check_tells_in_words_what_is_right_and_what_is_not(deployment, tmp_path
     (forged / "silo.toml").write_text(text.replace('name = "s1"', 'name = "s2"'))
     findings = list(check_silo(forged / "silo.toml"))
     assert [finding.right for finding in findings] == [True, False, True, True]
-    assert findings[1].text == "key: s1.key was made for s1, and this silo calls itself s2: mend its name"
+    assert findings[1].text == "key: s1.key was made for s1, but this silo's name is s2: fix name in silo.toml"
     text = text.replace(address, f"127.0.0.1:{processes.free_port()}")
     (forged / "silo.toml").write_text(text)
     (forged / "data.npz").unlink()

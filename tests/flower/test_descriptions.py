@@ -25,42 +25,45 @@ def array(values):
 CHANGES = {
     "labels that are no whole numbers": (
         lambda content: arrays(content).update({"labels": array([0.5, 1.0])}),
-        "its 'labels' is no list of whole numbers from 0",
+        "its 'labels' is not a list of whole numbers from 0",
     ),
     "a label below 0": (
         lambda content: arrays(content).update({"labels": array([-3, 1])}),
-        "its 'labels' is no list of whole numbers from 0",
+        "its 'labels' is not a list of whole numbers from 0",
     ),
     "no labels": (
         lambda content: arrays(content).update({"labels": array([])}),
-        "its 'labels' is no list of whole numbers from 0",
+        "its 'labels' is not a list of whole numbers from 0",
     ),
     "labels in words": (
         lambda content: config(content).update({"labels": "a few"}),
-        "its 'labels' is 'a few', no list of whole numbers from 0",
+        "its 'labels' is 'a few', not a list of whole numbers from 0",
     ),
     "no such samples": (
         lambda content: config(content).update({"kind": "load"}),
-        "its 'kind' is 'load', no kind of samples",
+        "its 'kind' is 'load', not a kind of samples",
     ),
     "no such answers": (
         lambda content: config(content).update({"answers": 7}),
-        "its 'answers' is 7, no kind of answers",
+        "its 'answers' is 7, not a kind of answers",
     ),
     "a shape of nothing": (
         lambda content: arrays(content).update({"shape": array([1, 0, 8])}),
-        "its 'shape' is no list of whole numbers from 1",
+        "its 'shape' is not a list of whole numbers from 1",
     ),
     "a channel too many": (
         lambda content: arrays(content).update({"sum": array([1, 2])}),
-        "its sums of pixels are not one for each channel",
+        "its sums of pixels must be one for each channel",
     ),
     "more classes than samples": (
         lambda content: arrays(content).update({"labels": array([*range(10**6)])}),
-        "it tells of 1,000,000 classes, more than it has samples",
+        "it names 1,000,000 classes, more than it has samples",
     ),
-    "no samples": (lambda content: config(content).update({"n": 0}), "its 'n' is 0, no number of samples"),
-    "half a sample": (lambda content: config(content).update({"held": 0.5}), "its 'held' is 0.5, no number of samples"),
+    "no samples": (lambda content: config(content).update({"n": 0}), "its 'n' is 0, not a number of samples"),
+    "half a sample": (
+        lambda content: config(content).update({"held": 0.5}),
+        "its 'held' is 0.5, not a number of samples",
+    ),
 }
 
 
@@ -70,7 +73,7 @@ def test_nonsense_is_refused_with_the_silos_name_before_any_work(name, tmp_path)
     grid = Tampered(tmp_path, 102, "describe", change)
     with pytest.raises(fedtct.FedtctError) as error:
         METHODS["fedavg"].fit(over(grid, min_silos=4))
-    assert f"; s2: {reason}. Start the run again when that is put right" in str(error.value)
+    assert f"; s2: {reason}. Start the run again when that is fixed" in str(error.value)
     assert {question for _, question in grid.asked} == {"describe"}
 
 

@@ -56,7 +56,9 @@ def test_a_silo_whose_rows_come_in_another_order_builds_its_features_anew(grid, 
 def test_below_min_silos_the_run_waits_and_then_stops(grid):
     grid.before = lambda message: grid.gone.add(101) if len(grid.asked) > 4 else None  # after "describe"
     start = time.monotonic()
-    with pytest.raises(fedtct.FedtctError, match=r"3 silos answered 'train', at least 4 must; s1: no answer.*resume"):
+    with pytest.raises(
+        fedtct.FedtctError, match=r"3 silos answered 'train', but at least 4 must; s1: no answer.*resume"
+    ):
         METHODS["fedavg"].fit(over(grid, min_silos=4, wait=0.3))
     assert time.monotonic() - start >= 0.3
 

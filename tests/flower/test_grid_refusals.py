@@ -53,7 +53,7 @@ def unreadable(grid, *nodes, reason="1 of 160 samples hold NaN"):
 @pytest.mark.parametrize("stop", ["", "."])
 def test_all_silos_that_fail_are_named_at_once_and_their_reasons_go_on(grid, stop):
     unreadable(grid, 101, 103, reason=f"1 of 160 samples hold NaN{stop}")
-    said = r"2 silos answered 'describe', at least 3 must; s1: 1 of 160 .* NaN; s3: 1 of 160 .* NaN\. Start the run"
+    said = r"2 silos answered 'describe', but at least 3 must; s1: 1 of 160 .* NaN; s3: 1 of 160 .* NaN\. Start the run"
     with pytest.raises(fedtct.FedtctError, match=said):
         METHODS["fedavg"].fit(over(grid, min_silos=3, wait=100.0))
 
@@ -70,14 +70,14 @@ def test_a_run_begins_without_a_silo_that_fails_if_enough_others_are_there(grid)
         said.append(text)
         if "waiting for more" in text:
             grid.offline.discard(103)
-        if "go on without" in text:
+        if "continue without" in text:
             asked.extend(grid.asked)
             grid.setups[101] = replace(grid.setups[101], load=load)
 
     federation.post.warn = warn
     fit = replace(METHODS["fedavg"], num_classes=10).fit(federation)
     assert "s1 did not answer 'describe': 1 of 160 samples hold NaN" in said
-    assert "the others go on without s1" in said
+    assert "the others continue without s1" in said
     assert sorted(asked) == [(node, "describe") for node in grid.setups]
     assert fit.history[-1].silos == ("s0", "s2", "s3", "s1")
 
@@ -197,8 +197,8 @@ def test_terms_that_cannot_be_met_are_refused(terms):
 @pytest.mark.parametrize(
     ("name", "value", "told"),
     [
-        ("n", 7, "it says that it has 7 samples, but it told of "),
-        ("fedtct.silo", "eve", "it calls itself 'eve': a silo keeps the name that its key was made for"),
+        ("n", 7, "it says that it has 7 samples, but it said "),
+        ("fedtct.silo", "eve", "it calls itself 'eve': a silo must keep the name that its key was made for"),
         ("fedtct.version", "0", "it runs fedtct 0, the server "),
     ],
 )

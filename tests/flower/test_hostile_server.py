@@ -22,7 +22,7 @@ from fedtct.seated_silo import SeatedSilo
 
 pytestmark = pytest.mark.usefixtures("no_pauses")
 NODE, NOISE, CLIP = 100, 3.0, 0.5
-ABOUT = "this silo answers with differential privacy alone, and about arrays with labels from 0"
+ABOUT = "this silo answers only with differential privacy, and only about arrays with labels from 0"
 FEDAVG = fedtct.FedAvg("mlp", rounds=1, local_epochs=1, num_classes=10, clip=CLIP, noise=NOISE)
 PRIVATE = fedtct.TCT("mlp", FEDAVG, fedtct.TangentFeatures(p=300), fedtct.Ridge(d=50, noise=NOISE))
 

@@ -101,12 +101,12 @@ def test_whatever_is_in_a_reply_it_is_refused_or_taken(question, recorder):
 
 CHANGES = [
     ("moments", "m2", lambda m2: m2 - m2.max(), "its 'm2' is negative"),
-    ("normalise", "largest_eigenvalue", lambda _: -1.0, "its 'largest_eigenvalue' is -1.0, which cannot be"),
-    ("normalise", "largest_eigenvalue", lambda _: 0.0, "its 'largest_eigenvalue' is 0.0, which cannot be"),
-    ("normalise", "largest_eigenvalue", lambda _: 1e20, "its 'largest_eigenvalue' is 1e+20, which cannot be"),
-    ("normalise", "largest_eigenvalue", lambda _: math.nan, "its 'largest_eigenvalue' is nan, no number"),
+    ("normalise", "largest_eigenvalue", lambda _: -1.0, "its 'largest_eigenvalue' is -1.0, but it must be from 1"),
+    ("normalise", "largest_eigenvalue", lambda _: 0.0, "its 'largest_eigenvalue' is 0.0, but it must be from 1"),
+    ("normalise", "largest_eigenvalue", lambda _: 1e20, "its 'largest_eigenvalue' is 1e+20, but it must be from 1"),
+    ("normalise", "largest_eigenvalue", lambda _: math.nan, "its 'largest_eigenvalue' is nan, not a number"),
     ("sums", "yy", lambda yy: -yy, "its 'yy' is negative"),
-    ("sums", "s", lambda s: 2 * s, "its 's' is of another number of samples"),
+    ("sums", "s", lambda s: 2 * s, "its 's' does not match its number of samples"),
     ("calibrate", "n", lambda _: -1, "it says that it has -1 samples"),
     ("calibrate", "n", lambda n: n + 10**9, "it says that it judged by 10000000"),
     ("calibrate", "losses", lambda losses: -losses, "its 'losses' is negative"),
@@ -122,7 +122,7 @@ CHANGES = [
         ]
     ),
     *(
-        (question, name, lambda samples: samples + 10**6, f"its '{name}' is of another number of samples")
+        (question, name, lambda samples: samples + 10**6, f"its '{name}' does not match its number of samples")
         for question in ("train", "evaluate", "regress", "rate", "assess")
         for name in ("samples", "held_samples")
     ),

@@ -42,7 +42,7 @@ def test_a_silo_that_joins_needs_the_key_that_all_trust(tmp_path):
     make_keys(tmp_path, ["a"], "fl.example.org:8000")
     (tmp_path / "ca.key").rename(tmp_path.parent / "kept-away.key")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(FedtctError, match=r"ca.key is not there, which all silos here trust: put it back"):
+    with pytest.raises(FedtctError, match=r"ca.key is missing, and the silos here need it: put it back"):
         make_keys(tmp_path, ["b"])
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
     (tmp_path.parent / "kept-away.key").rename(tmp_path / "ca.key")
@@ -114,12 +114,12 @@ def test_silos_can_be_added_and_keys_are_never_replaced(tmp_path):
     with pytest.raises(FedtctError, match=r"is at fl.example.org:9000: leave out --server"):
         make_keys(tmp_path, ["c"], "127.0.0.1:8000")
     shutil.rmtree(tmp_path / "server")  # it went to the server
-    with pytest.raises(FedtctError, match="say where silos find the server"):
+    with pytest.raises(FedtctError, match="give the server's address with --server"):
         make_keys(tmp_path, ["c"])
 
 
 def test_a_server_gets_another_certificate_that_silos_trust_as_before(tmp_path):
-    with pytest.raises(FedtctError, match=r"holds no ca\.key and no server"):
+    with pytest.raises(FedtctError, match=r"lacks ca\.key or server/address"):
         renew_server(tmp_path)
     make_keys(tmp_path, ["a"], "old.example.org:9000")
     ca = x509.load_pem_x509_certificate((tmp_path / "a" / "ca.crt").read_bytes())

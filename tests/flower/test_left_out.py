@@ -50,9 +50,9 @@ def test_data_that_changed_since_the_run_began_is_told_of(tmp_path):
     assert warned == []  # it is what this run begins with
     begin("one")
     assert len(warned) == 1
-    assert warned[0].startswith("s1: its data is not what it was when the run began")
-    assert [text for text in said[101] if "not what it was" in text]
-    assert [text for text in said[100] if "not what it was" in text] == []
+    assert warned[0].startswith("s1: its data has changed since the run began")
+    assert [text for text in said[101] if "its data has changed" in text]
+    assert [text for text in said[100] if "its data has changed" in text] == []
     assert said[100][1].startswith("s0 answered 'train' of round 1 in ")
 
 

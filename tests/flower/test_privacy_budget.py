@@ -44,7 +44,7 @@ def test_a_run_spends_what_it_promised_and_another_has_what_is_left(grid, tmp_pa
     run(grid, tmp_path, "one")
     assert spent(grid) == pytest.approx([4.0] * 4)
     grid.asked.clear()
-    with pytest.raises(FedtctError, match=r"spent ε = 4 in all runs so far, this one would make it [56].*limit is 5"):
+    with pytest.raises(FedtctError, match=r"spent ε = 4 in all runs so far; this run would make it [56].*limit is 5"):
         run(grid, tmp_path, "two")
     # Nothing was spent on a run that cannot end.
     assert {question for _, question in grid.asked} == {"describe", "forget"}
@@ -65,7 +65,7 @@ def test_a_run_that_goes_on_pays_nothing_twice(grid, tmp_path, question):
 
 @pytest.mark.parametrize("method", ["fedavg", "tct", "ridge"])
 def test_nothing_is_told_to_a_run_without_differential_privacy(grid, method):
-    with pytest.raises(FedtctError, match=r"with differential privacy alone .* 'describe' came without: set epsilon"):
+    with pytest.raises(FedtctError, match=r"only with differential privacy .* 'describe' came without it: set epsilon"):
         METHODS[method].fit(over(grid))
     assert spent(grid) == [0.0] * 4
 

@@ -176,12 +176,12 @@ def test_a_silo_whose_data_no_longer_fits_is_refused_when_the_run_goes_on(tmp_pa
         serve(grid, config, server)
     x, y = parts()[1]
     grid.setups[101] = replace(grid.setups[101], load=lambda: fedtct.Silo(x, y + 9))
-    with pytest.raises(fedtct.FedtctError, match=r"s1 cannot go on with this run: it has label 1\d, but"):
+    with pytest.raises(fedtct.FedtctError, match=r"s1 cannot continue this run: it has label 1\d, but"):
         serve(grid, config, server, resume=server.out)
     grid.setups[103] = replace(grid.setups[103], load=lambda: fedtct.Silo(x[:0], y[:0]))
     with pytest.raises(fedtct.FedtctError, match="s3: silo is empty"):
         serve(grid, config, server, resume=server.out)
-    with pytest.raises(fedtct.FedtctError, match=r"1 cannot go on .* it has label"):
+    with pytest.raises(fedtct.FedtctError, match=r"1 cannot continue .* it has label"):
         serve(grid, config, replace(server, min_silos=3), resume=server.out)
     with pytest.raises(fedtct.FedtctError, match="begun with 10 classes, not 12"):
         serve(grid, config, replace(server, num_classes=12, min_silos=2), resume=server.out)
@@ -226,9 +226,9 @@ def test_a_run_toml_is_checked(tmp_path):
         "model = 'nowhere:build'": "no nowhere:build to import",
         "method = 'tct'\nstage2 = 'nowhere:Solve'\nrounds = [1, 1]": "no nowhere:Solve to import",
         "rounds = [": "not valid TOML",
-        "holdout = 0.0": "holdout is each silo's own: it is set in its silo.toml",
-        "data = 'patients.csv'": "data is each silo's own",
-        "group = 'patient'": "group is each silo's own",
+        "holdout = 0.0": "holdout belongs to each silo: set it in silo.toml",
+        "data = 'patients.csv'": "data belongs to each silo",
+        "group = 'patient'": "group belongs to each silo",
     }.items():
         file.write_text(text)
         with pytest.raises(fedtct.FedtctError, match=message):
@@ -256,7 +256,7 @@ def test_settings_that_were_changed_are_refused_when_a_run_goes_on(tmp_path):
     known.append(grid)
     with pytest.raises(Crash):
         serve(grid, config, server)
-    with pytest.raises(fedtct.FedtctError, match=r"another configuration: lr is 0\.1 there, 0\.2 here"):
+    with pytest.raises(fedtct.FedtctError, match=r"other settings: lr was 0\.1, now it is 0\.2"):
         serve(grid, replace(config, lr=0.2), server, resume=server.out)
     lines = [json.loads(line) for line in (tmp_path / "run" / "silos.jsonl").read_text().splitlines()]
     assert [line["question"] for line in lines] == ["describe"]  # it is asked before there is a folder
@@ -275,7 +275,7 @@ def test_a_server_whose_test_data_is_another_when_the_run_goes_on_says_so(tmp_pa
     with pytest.raises(Crash):
         serve(grid, config, server)
     write_npz(file, *parts()[1])
-    with pytest.warns(UserWarning, match="the files of the test data are not those that the run was begun with"):
+    with pytest.warns(UserWarning, match="the files of the test data are not those that the run was started with"):
         serve(grid, config, server, resume=server.out)
 
 
@@ -368,7 +368,7 @@ def test_the_report_calls_silos_by_their_names(stage2, tmp_path):
     assert "fedtct deploy run app" in page
     assert "% on the data that silos train on, not on new samples" in page  # these silos hold nothing out
     assert "fedtct compare" not in page  # nobody can pool what is elsewhere
-    left = ", which made the model, went without clinic-1."
+    left = ", which made the model, ran without clinic-1."
     assert left in page
     card = write_card(Saved.load(run), "model")
     assert left in card

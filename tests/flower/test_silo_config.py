@@ -35,11 +35,11 @@ def test_arrays_in_a_file(tmp_path):
 
 def test_settings_that_are_for_other_data_are_warned_of(tmp_path):
     np.savez(tmp_path / "data.npz", x=np.zeros((6, 4), np.float32), y=np.arange(6) % 2)
-    with pytest.warns(UserWarning, match="nothing here reads it") as warned:
+    with pytest.warns(UserWarning, match="has no effect here") as warned:
         silo(tmp_path, 'data = "data.npz"\ntarget = "y"\nclasses = ["a"]\nholdout = 0').load()
     assert [str(warning.message) for warning in warned] == [
-        "target in silo.toml is for tables: nothing here reads it",
-        "classes in silo.toml is for folders of images: nothing here reads it",
+        "target in silo.toml has no effect here: it is for tables",
+        "classes in silo.toml has no effect here: it is for folders of images",
     ]
 
 
@@ -67,7 +67,7 @@ def test_images_in_folders_named_by_class(tmp_path):
     assert tuple(silo(tmp_path, where + "image_size = [1, 8, 8]\nholdout = 0").load().x.shape) == (5, 1, 8, 8)
     for text, message in {
         where: "set image_size",
-        'data = "images"\nclasses = ["cat"]': "dog is no class",
+        'data = "images"\nclasses = ["cat"]': "dog is not one of the classes",
     }.items():
         with pytest.raises(FedtctError, match=message):
             silo(tmp_path, text).load()
@@ -142,15 +142,15 @@ def test_a_silo_that_could_not_work_is_refused_before_it_takes_part(tmp_path):
     with pytest.raises(FedtctError, match="unknown device 'gpu'"):
         silo(tmp_path, 'data = "x.npz"\ndevice = "gpu"').load()
     (tmp_path / "taken").touch()
-    with pytest.raises(FedtctError, match="is not a folder one may write to"):
+    with pytest.raises(FedtctError, match="is not a folder you can write to"):
         silo(tmp_path, 'data = "x.npz"\ncache = "taken/cache"').load()
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('name = "a"', "does not say data"),
-        ('data = "x.npz"', "does not say name"),
+        ('name = "a"', "does not set data"),
+        ('data = "x.npz"', "does not set name"),
         ('name = "a b"\ndata = "x.npz"', "letters, digits"),
         ('name = "a"\ndata = 3', "data must be text in quotes, it is 3"),
         ('name = "a"\ndata = "x"\nholdout = "0.2"', "holdout must be a number, it is '0.2'"),
@@ -234,7 +234,7 @@ def test_a_key_that_flower_could_not_use_is_found_before_the_silo_starts(tmp_pat
     (folder / "north.key").write_text("-----BEGIN PRIVATE KEY-----\nMC4CAQA=\n-----END PRIVATE KEY-----\n")
     key = [finding for finding in check_silo(folder / "silo.toml") if finding.text.startswith("key:")]
     assert [finding.right for finding in key] == [False]
-    assert "is no private key such as `fedtct deploy keys` makes" in key[0].text
+    assert "is not a private key from `fedtct deploy keys`" in key[0].text
 
 
 def test_numbers_that_are_said_to_be_quantities_are_not_asked_about(tmp_path, recwarn):

@@ -50,7 +50,7 @@ def test_a_run_goes_on_with_the_engine_it_was_begun_with(kind, words, go_on, tmp
     monkeypatch.chdir(tmp_path)
     kind.create("run", RunConfig.of(method="fedavg", rounds=1)).begin("stage1", 1, 0)
     assert main(f"run --resume run {words}".split()) == 2
-    assert f"run was begun in another way: go on with it with `{go_on}`" in capsys.readouterr().err
+    assert f"run was started with another command: resume it with `{go_on}`" in capsys.readouterr().err
     assert RunFolder.read("run").go_on == go_on
 
 
@@ -64,7 +64,7 @@ def test_every_round_is_saved_as_silos_remember_no_more_than_two(kind, tmp_path)
 
 
 def test_silos_of_this_process_refuse_what_others_remember():
-    with pytest.raises(FedtctError, match="go on with the engine it was begun with"):
+    with pytest.raises(FedtctError, match="resume it with the engine it was started with"):
         LocalFederation([([[0.0]], [0])], "cpu").restore({"position": torch.tensor(3)})
 
 

@@ -64,7 +64,9 @@ def test_what_a_silo_states_stops_the_run_at_once_if_too_few_are_left(tmp_path):
         grid, "run", Terms(4, 4, round_timeout=100.0, wait=100.0), notes.append, warn=warnings.append
     )
     start = time.monotonic()
-    with pytest.raises(fedtct.FedtctError, match="3 silos answered 'train', at least 4 must; s1: the disk with the"):
+    with pytest.raises(
+        fedtct.FedtctError, match="3 silos answered 'train', but at least 4 must; s1: the disk with the"
+    ):
         FEDAVG.fit(federation)
     assert time.monotonic() - start < 50
     assert grid.asked.count((101, "train")) == 1
@@ -92,7 +94,12 @@ COUNTED = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
     [
         ("moments", {}, {"n": 1, "mean": torch.zeros(2), "m2": torch.zeros(3)}, "its 'm2' has shape (3,), not (2,)"),
         ("moments", {}, {"n": 1, "mean": torch.zeros(3), "m2": torch.zeros(3)}, "its 'mean' has shape (3,), not (2,)"),
-        ("moments", {}, {"n": 1, "mean": "much", "m2": torch.zeros(2)}, "its 'mean' is no array of float32, float64"),
+        (
+            "moments",
+            {},
+            {"n": 1, "mean": "much", "m2": torch.zeros(2)},
+            "its 'mean' is not an array of float32, float64",
+        ),
         ("moments", {}, {"n": 1, "mean": torch.zeros(2) / 0, "m2": torch.zeros(2)}, "its 'mean' is not finite"),
         ("sums", {}, {"n": 1, "s": COUNTED, "t": torch.zeros(3, 2), "yy": 0.0}, ""),
         ("sums", {}, {"n": 1, "s": torch.zeros(5), "t": torch.zeros(3, 2), "yy": 0.0}, "its 's' has shape (5,)"),
@@ -102,22 +109,27 @@ COUNTED = torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
         ("rate", {}, {"n": 4, "samples": 4, "correct": 2}, "its reply lacks 'loss'"),
         ("rate", {}, {"n": 4} | SCORES, "its reply lacks 'held_samples'"),
         ("rate", {}, RATED | {"loss": math.nan}, ""),
-        ("rate", {}, RATED | {"correct": "two"}, "its 'correct' is 'two', no number"),
-        ("rate", {}, RATED | {"held_loss": "x"}, "its 'held_loss' is 'x', no number"),
+        ("rate", {}, RATED | {"correct": "two"}, "its 'correct' is 'two', not a number"),
+        ("rate", {}, RATED | {"held_loss": "x"}, "its 'held_loss' is 'x', not a number"),
         ("rate", {}, RATED | {"held_samples": 0, "held_correct": 0, "held_loss": math.nan}, ""),
         ("assess", ASKED, ASSESSED, ""),
-        ("assess", ASKED | {"train": False}, ASSESSED, "its 'samples' is of another number of samples"),
+        ("assess", ASKED | {"train": False}, ASSESSED, "its 'samples' does not match its number of samples"),
         ("assess", {"w": torch.zeros(1, 3, 2)}, ASSESSED, "its 'samples' has shape (2,), not (1,)"),
-        ("assess", ASKED, ASSESSED | {"held_spread": 1.0}, "its 'held_spread' is no array"),
+        ("assess", ASKED, ASSESSED | {"held_spread": 1.0}, "its 'held_spread' is not an array"),
         ("assess", ASKED, {"n": 4} | SCORES, "its reply lacks 'held_samples'"),
         ("normalise", NORMALISER, {"n": 4, "largest_eigenvalue": 1.0}, ""),
         ("normalise", NORMALISER, {"n": 4, "largest_eigenvalue": 19.0}, ""),
-        ("normalise", NORMALISER, {"n": 4, "largest_eigenvalue": 20.0}, "its 'largest_eigenvalue' is 20.0, which"),
+        (
+            "normalise",
+            NORMALISER,
+            {"n": 4, "largest_eigenvalue": 20.0},
+            "its 'largest_eigenvalue' is 20.0, but it must be",
+        ),
         (
             "normalise",
             NORMALISER,
             {"n": 4, "largest_eigenvalue": math.inf},
-            "its 'largest_eigenvalue' is inf, no number",
+            "its 'largest_eigenvalue' is inf, not a number",
         ),
         ("train", START, {"n": 4, "steps": 2} | START, ""),
         ("train", START, {"n": 4, "steps": 0} | START, "it says that it took 0 steps"),

@@ -53,11 +53,11 @@ def keys(
 
     names = [name.strip() for name in silos.split(",") if name.strip()]
     if renew and names:
-        raise FedtctError("--renew makes the server's certificate alone: add silos with another command")
+        raise FedtctError("--renew makes only the server's certificate: add silos with another command")
     for path in renew_server(folder, server) if renew else make_keys(folder, names, server):
         print(path)
     if renew:
-        print(f"copy these to the server, and start it again; silos trust it as before, by {folder}/ca.crt")
+        print(f"copy these to the server and start it again; silos still trust it, by {folder}/ca.crt")
         return
     print(
         f"{folder}/server is for the server, {folder}/NAME for the silo of that name; keep {folder}/ca.key to yourself"
@@ -77,7 +77,7 @@ def init(
     """
     from fedtct.deploy.app_folder import RUN, make_app
 
-    print(f"{make_app(folder, silos)}: what is run is in {folder / RUN}, what to do in {folder / 'README.md'}")
+    print(f"{make_app(folder, silos)}: the settings are in {folder / RUN}, the next steps in {folder / 'README.md'}")
 
 
 @deploy.command()
@@ -96,7 +96,7 @@ def server(
 
     command, port = processes.superlink(folder), split_address(processes.address_of(folder))[1]
     if processes.listens(port):
-        raise FedtctError(f"something listens on port {port} already: is this server running, or another program?")
+        raise FedtctError(f"port {port} is in use already: by this server, or by another program?")
     registration.forget_if_lost(folder)
     link = processes.start(command, folder / "flwr")
     try:
@@ -126,7 +126,9 @@ def silo(file: SiloFile) -> None:
 
     config = SiloConfig.read(file)
     if process := process_of(config.folder / "flwr", ENDS_SECONDS):  # Flower lets nobody in twice
-        raise FedtctError(f"{config.name} is running already (process {process}): end that first, or leave it running")
+        raise FedtctError(
+            f"{config.name} is running already (process {process}): stop that process first, or leave it running"
+        )
     config.load()  # better an error here than at the server
     drop_old_runs(config.runs())
     while True:
@@ -134,8 +136,10 @@ def silo(file: SiloFile) -> None:
         node = processes.start(command, config.folder / "flwr", config.folder)
         if processes.attend(node) == 0:
             return
-        why = f"if it never began, `fedtct deploy check {file}` says why"
-        print(f"fedtct: the connection to {config.server} ended; again in {AGAIN_SECONDS:g} s ({why})", flush=True)
+        why = f"if it never worked, `fedtct deploy check {file}` says why"
+        print(
+            f"fedtct: the connection to {config.server} ended; trying again in {AGAIN_SECONDS:g} s ({why})", flush=True
+        )
         time.sleep(AGAIN_SECONDS)
 
 
@@ -153,7 +157,7 @@ def check(file: SiloFile) -> None:
         print(("ok     " if verdict.right else "WRONG  ") + verdict.text, flush=True)
         wrong += not verdict.right
     if wrong:
-        raise FedtctError(f"{wrong} of these must be put right before this silo can take part")
+        raise FedtctError(f"{wrong} of these must be fixed before this silo can take part")
 
 
 @deploy.command()
@@ -206,7 +210,7 @@ def run(
         code = processes.follow(command, server / "flwr", screen.say, watcher)
     if code:
         if (folder / CONFIG).is_file() and not RunFolder.read(folder).failure:  # it would only fail again
-            screen.say(f"fedtct: go on with `{again}`")
+            screen.say(f"fedtct: resume with `{again}`")
         raise typer.Exit(code)
     _print_result(folder)
 
@@ -238,7 +242,7 @@ def _folder_of_the_run(config: "RunConfig", default: Path, out: Path | None, res
     if resume is None:
         return free_folder(out or default)
     if out is not None:
-        raise FedtctError(f"--resume goes on in {resume}: leave out --out")
+        raise FedtctError(f"--resume continues {resume}: leave out --out")
     check_same(resume, RunFolder.read(resume).config, asdict(config))
     return resume
 
@@ -266,7 +270,7 @@ def up(
     fedtct deploy up --local 3
     """
     if resume is not None and (local, rounds, out) != (None, None, None):
-        raise FedtctError(f"--resume goes on in {resume}, as it was begun: leave out other options")
+        raise FedtctError(f"--resume continues {resume} as it was started: leave out other options")
     local, rounds = 3 if local is None else local, 3 if rounds is None else rounds
     if local < 1 or rounds < 1:
         raise FedtctError("up needs at least one silo and one round")

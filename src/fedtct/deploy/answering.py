@@ -60,7 +60,7 @@ class Unprepared(Exception):
 def respond(setup: SiloSetup, envelope: Envelope, message: Message, add_noise: AddNoise) -> Message:
     """Answer a question with the data and the cache, and keep in the cache what the next question will need."""
     if not re.fullmatch(r"\w{1,64}", envelope.run):  # it names a folder
-        raise FedtctError(f"'{envelope.run}' is no name of a run")
+        raise FedtctError(f"'{envelope.run}' is not a valid name for a run")
     cache = RunCache(setup.cache, envelope.run, setup.cache_bytes)
     question = envelope.question
     if question == FORGET:

@@ -143,9 +143,7 @@ class RunCache:
             with replacing(path) as half:
                 save_file(parts, half, metadata=dict(which) | {CHECKSUM: _checksum(parts, which)})
         except SafetensorError as error:  # also if the disk is full
-            raise FedtctError(
-                f"the silo's cache cannot be written to, in {self.root}: is the disk full?", error
-            ) from error
+            raise FedtctError(f"cannot write to the silo's cache in {self.root}: is the disk full?", error) from error
 
     def _make_room(self, size: int) -> None:
         """Remove what killed processes left and old runs; then, until there is room, images and the oldest runs."""
@@ -161,7 +159,7 @@ class RunCache:
         if _size(self.folder) + size > self.limit:
             raise FedtctError(
                 f"the cache in {self.root} would grow to {(_size(self.folder) + size) / 1e9:.3g} GB: "
-                "raise cache_gb, or ask for fewer features (p)"
+                "raise cache_gb in silo.toml, or use fewer features (p)"
             )
 
 

@@ -87,12 +87,13 @@ def _key(silo: SiloConfig) -> Verdict:
         return Verdict(False, f"key: others on this machine can read {path}; chmod 600 it")
     if path.suffix == ".key" and path.stem != silo.name:  # as fedtct deploy keys names it
         return Verdict(
-            False, f"key: {path.name} was made for {path.stem}, and this silo calls itself {silo.name}: mend its name"
+            False,
+            f"key: {path.name} was made for {path.stem}, but this silo's name is {silo.name}: fix name in silo.toml",
         )
     try:
         load_ssh_private_key(path.read_bytes(), None)
     except (ValueError, TypeError, OSError):  # TypeError: it has a password
-        return Verdict(False, f"key: {path} is no private key such as `fedtct deploy keys` makes: put that one there")
+        return Verdict(False, f"key: {path} is not a private key from `fedtct deploy keys`: replace it with that one")
     return Verdict(True, f"key: {path} is there, and only its owner can read it")
 
 
@@ -104,7 +105,9 @@ def _flawed_ca(silo: SiloConfig) -> Verdict | None:
     except FileNotFoundError:
         return Verdict(False, f"TLS: {ca} is missing; ask whoever made the federation's keys for it")
     except ssl.SSLError as error:
-        return Verdict(False, f"TLS: {ca} is no certificate ({error.reason}); ask whoever made the federation's keys")
+        return Verdict(
+            False, f"TLS: {ca} is not a certificate ({error.reason}); ask whoever made the federation's keys"
+        )
     except OSError as error:
         return Verdict(False, f"TLS: {ca} cannot be read ({error.strerror})")
     return None
@@ -116,7 +119,7 @@ def _reach(silo: SiloConfig) -> Verdict:
         with socket.create_connection((host, port), SECONDS):
             return Verdict(True, f"server: {silo.server} can be reached")
     except socket.gaierror:
-        return Verdict(False, f"server: there is no host {host}; is the name right, and does DNS know it?")
+        return Verdict(False, f"server: host {host} is unknown; is the name right, and is it in DNS?")
     except TimeoutError:
         return Verdict(False, f"server: {silo.server} does not answer; a firewall on the way may block port {port}")
     except OSError as error:
@@ -134,9 +137,7 @@ def _trust(silo: SiloConfig) -> Verdict:
         ):
             certificate = secure.getpeercert() or {}
     except ssl.SSLCertVerificationError as error:
-        return Verdict(
-            False, f"TLS: the server's certificate is not one that {ca} vouches for ({error.verify_message})"
-        )
+        return Verdict(False, f"TLS: the server's certificate cannot be verified with {ca} ({error.verify_message})")
     except ssl.SSLError as error:
         return Verdict(False, f"TLS: {silo.server} does not speak TLS ({error.reason})")
     except OSError as error:
@@ -176,9 +177,9 @@ def _try_to_connect(command: list[str], home: Path) -> Verdict:
         timer.cancel()
         stop([process])  # and Flower's children, who hold the pipe
     if late.is_set():
-        return Verdict(False, f"trust: the server said neither yes nor no within {TRUST_SECONDS:g} s; try again")
+        return Verdict(False, f"trust: the server did not decide within {TRUST_SECONDS:g} s; try again")
     return Verdict(
         False,
-        "trust: the server does not let this silo in. Either its public key is not registered there, or this silo "
-        "is running elsewhere, or it was killed less than a minute ago: try again then",
+        "trust: the server does not let this silo in. Its public key is not registered there, or the silo is running "
+        "elsewhere, or it was killed less than a minute ago: then wait a minute and try again",
     )

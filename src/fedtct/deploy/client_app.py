@@ -24,7 +24,7 @@ from fedtct.errors import FedtctError
 from fedtct.federation.flower.wire import ERROR, SILO, UNPREPARED, VERSION, pack, unpack, unseal
 
 log = logging.getLogger(__name__)
-UNTOLD = "it could not answer, and as it answers with differential privacy alone, only its own log says why"
+UNTOLD = "it could not answer; it answers only with differential privacy, so only its own log says why"
 
 
 def client_app(setup_of: Callable[[Context], SiloSetup]) -> ClientApp:
@@ -89,7 +89,7 @@ def reply(message: FlowerMessage, context: Context, setup: SiloSetup) -> Any:
         setup.say(f"{setup.name} answered {asked} in {time.perf_counter() - start:.1f} s")
     except Unprepared:
         answer, own = {}, own | {UNPREPARED: True}
-        setup.say(f"{setup.name} is to be told first what {asked} is about")
+        setup.say(f"{setup.name} must first be told what {asked} is about")
     except Exception as error:
         _log(error, f"{setup.name} could not answer {asked}")
         # What an error says may depend on the samples, and no privacy was spent on it.

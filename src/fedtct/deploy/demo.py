@@ -64,7 +64,7 @@ def run_demo(folder: Path, say: Callable[[str], None], watcher: Watcher) -> Path
     """Start everything, run or go on, stop everything; returns the run's folder."""
     folder = folder.absolute()
     if not (folder / "app" / RUN).is_file():
-        raise FedtctError(f"{folder} is not what fedtct deploy up makes: there is no app in it")
+        raise FedtctError(f"{folder} was not made by fedtct deploy up: it has no app folder")
     data = {file.stem: str(file) for file in (folder / "data").glob("silo-*.npz")}
     run = folder / RUN_FOLDER
     say(f"starting a server and {len(data)} silos on this machine, with TLS and a key for each")

@@ -51,7 +51,7 @@ def make_keys(folder: Path, silos: Sequence[str], server: str = "") -> list[Path
     server = _address_of_all(folder, server)
     for name in silos:
         if not re.fullmatch(r"[\w-]+", name) or name == "server":
-            raise FedtctError(f"a silo's name is of letters, digits, - and _, and not 'server': '{name}' is not")
+            raise FedtctError(f"'{name}' cannot be a silo's name: use letters, digits, - and _, and not 'server'")
         if (folder / name / f"{name}.key").exists():
             raise FedtctError(f"{folder / name} has a key already: delete the folder to make a new one")
     if len(set(silos)) < len(silos) or not silos:
@@ -59,7 +59,7 @@ def make_keys(folder: Path, silos: Sequence[str], server: str = "") -> list[Path
     written = []
     if not (folder / "ca.key").exists():
         if any(folder.glob("*/ca.crt")):  # given to all who are to trust what that key signs
-            raise FedtctError(f"{folder / 'ca.key'} is not there, which all silos here trust: put it back")
+            raise FedtctError(f"{folder / 'ca.key'} is missing, and the silos here need it: put it back")
         written += _make_ca(folder)
     if not (folder / "server" / "server.key").exists():
         written += _make_server(folder, server)
@@ -71,7 +71,7 @@ def make_keys(folder: Path, silos: Sequence[str], server: str = "") -> list[Path
 def renew_server(folder: Path, server: str = "") -> list[Path]:
     """Another key and certificate for the server, at another address if one is given. Returns the new files."""
     if not (folder / "ca.key").is_file() or not (there := _address(folder)):
-        raise FedtctError(f"{folder} holds no ca.key and no server: renew where fedtct deploy keys made them")
+        raise FedtctError(f"{folder} lacks ca.key or server/address: renew in the folder that fedtct deploy keys made")
     return _make_server(folder, server or there)
 
 
@@ -81,7 +81,7 @@ def _address_of_all(folder: Path, given: str) -> str:
     if given and there and given != there:
         raise FedtctError(f"the server of {folder} is at {there}: leave out --server, or move it with --renew")
     if not given and not there and (folder / "ca.key").exists():
-        raise FedtctError(f"{folder}/server/address is gone: say where silos find the server, with --server HOST:PORT")
+        raise FedtctError(f"{folder}/server/address is missing: give the server's address with --server HOST:PORT")
     address = given or there or THIS_MACHINE
     split_address(address)
     return address
@@ -97,7 +97,7 @@ def split_address(address: str) -> tuple[str, int]:
     """Host and port of an address."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise FedtctError(f"'{address}' is no address: write HOST:PORT, such as fl.example.org:8000")
+        raise FedtctError(f"'{address}' is not an address: write HOST:PORT, such as fl.example.org:8000")
     return host.strip("[]"), int(port)
 
 
@@ -122,7 +122,7 @@ def _make_server(folder: Path, address: str) -> list[Path]:
         ca = x509.load_pem_x509_certificate((folder / "ca.crt").read_bytes())
         ca_key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
     except ValueError as error:
-        raise FedtctError(f"{folder}: ca.crt or ca.key is damaged: put back a copy, or make all keys anew") from error
+        raise FedtctError(f"{folder}: ca.crt or ca.key is damaged: put back a copy, or make all keys again") from error
     assert isinstance(ca_key, ec.EllipticCurvePrivateKey)
     key = ec.generate_private_key(ec.SECP256R1())
     # The server's own processes reach it on this machine.

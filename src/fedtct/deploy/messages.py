@@ -31,8 +31,8 @@ OF_THE_SAMPLES = {
     "table": "of each column its name, how many values are missing, and their mean and spread or which texts occur",
 }
 OF_THE_ANSWERS = {
-    LABELS: "which labels occur, and which of them in held-out samples alone",
-    NAMES: "the names of the classes that occur, and which of them in held-out samples alone",
+    LABELS: "which labels occur, and which of them only in held-out samples",
+    NAMES: "the names of the classes that occur, and which of them only in held-out samples",
     NUMBERS: "the mean and spread of what is to be learnt",
 }
 

@@ -55,14 +55,14 @@ class Budget:
             bounded = question == "sums" and message["bounded"]
         if not bounded or not is_noised(message):
             raise Refusal(
-                f"this silo answers with differential privacy alone (epsilon in its silo.toml), and '{question}' came "
-                "without: set epsilon in run.toml"
+                f"this silo answers only with differential privacy (epsilon in its silo.toml), and '{question}' came "
+                "without it: set epsilon in run.toml"
             )
 
     def check_network(self, spec: NetworkSpec) -> None:
         """Refuse a network if the mere fact that it fits, or does not, would tell something of the samples."""
         if spec.task != NUMBERED or spec.num_classes < 2 or spec.inputs.table or spec.inputs.dtype == torch.int64:
-            raise Refusal("this silo answers with differential privacy alone, and about arrays with labels from 0")
+            raise Refusal("this silo answers only with differential privacy, and only about arrays with labels from 0")
 
     def spend(self, run: str, key: bytes, noise: float) -> None:
         """Record a release before it leaves, under the key of its noise; refused if too little is left for it."""
@@ -88,8 +88,8 @@ class Budget:
         if spent + more > (1 + ROUNDING) * mu_of(self.epsilon, self.delta) ** 2:
             before, after = (epsilon_of(math.sqrt(squared), self.delta) for squared in (spent, spent + more))
             raise Refusal(
-                f"this silo has spent ε = {before:.3g} in all runs so far, this one would make it {after:.3g}, and its "
-                f"own limit is {self.epsilon:g} at δ = {self.delta:g} (epsilon in its silo.toml): set a smaller "
+                f"this silo has spent ε = {before:.3g} in all runs so far; this run would make it {after:.3g}, but its "
+                f"limit is {self.epsilon:g} at δ = {self.delta:g} (epsilon in its silo.toml): set a smaller "
                 "epsilon in run.toml"
             )
 
@@ -106,5 +106,5 @@ class Budget:
 def _squared_mu(ledger: Ledger) -> float:
     noises = [noise for releases in ledger.values() for noise in releases.values()]
     if not all(isinstance(noise, float | int) and noise > 0 for noise in noises):
-        raise FedtctError(f"{SPENT} is damaged: take it from a copy; without it the count would begin anew")
+        raise FedtctError(f"{SPENT} is damaged: restore it from a copy; without it the count would start at zero")
     return sum(noise**-2 for noise in noises)

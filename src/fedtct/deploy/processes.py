@@ -98,7 +98,7 @@ def submit(server: Path, app: Path, settings: Mapping[str, str]) -> list[str]:
     _, port = split_address(address_of(server))
     if not listens(port):
         raise FedtctError(
-            f"no server listens on port {port}: start it, with `fedtct deploy server {shlex.quote(str(server))}`"
+            f"no server listens on port {port}: start it with `fedtct deploy server {shlex.quote(str(server))}`"
         )
     if "resume" in settings:
         _wait_until_free(Path(settings["resume"]))
@@ -120,7 +120,7 @@ def _wait_until_free(run: Path) -> None:
 def address_of(server: Path) -> str:
     """Where silos find the server."""
     inner = server / "server"  # of the folder that `deploy keys` made
-    hint = f"{inner} was meant" if (inner / "address").is_file() else "make it with fedtct deploy keys"
+    hint = f"did you mean {inner}?" if (inner / "address").is_file() else "make it with fedtct deploy keys"
     _need(server / "address", hint)
     return (server / "address").read_text().strip()
 
@@ -253,7 +253,7 @@ def _program(name: str) -> list[str]:
     beside = Path(sys.executable).with_name(name)
     found = str(beside) if beside.is_file() else shutil.which(name)
     if found is None:
-        raise FedtctError(f"there is no {name} here: pip install 'fedtct[flower]'")
+        raise FedtctError(f"{name} is not installed: pip install 'fedtct[flower]'")
     return [found]
 
 

@@ -26,14 +26,14 @@ def register(server: Path) -> list[str]:
     for public in sorted((server / "silos").glob("*.pub")):
         mark = _mark(public)
         if known.get(mark, [""])[0] == REMOVED:
-            raise FedtctError(f"{public.stem} was removed, and Flower lets no key in twice: make it a new one")
+            raise FedtctError(f"{public.stem} was removed, and Flower accepts no key twice: make a new key for it")
         if mark in known:
             continue
         command = flwr("supernode", "register", str(public), CONNECTION)
         result = subprocess.run(command, env=environment(server / "flwr"), capture_output=True, text=True)
         node = REGISTERED.search(result.stdout)
         if result.returncode and "already" in result.stdout + result.stderr:
-            raise FedtctError(f"{public.stem} was let in, but it was not written down as which node: {_anew(server)}")
+            raise FedtctError(f"{public.stem} was let in, but its node was not recorded: {_anew(server)}")
         if result.returncode or not node:
             last = (result.stderr or result.stdout).strip().splitlines()[-1:]
             raise FedtctError(f"{public.stem} could not be let in: {' '.join(last)}")
@@ -61,7 +61,7 @@ def unregister(server: Path) -> list[str]:
 
 
 def _anew(server: Path) -> str:
-    return f"stop the server, delete {server / DATABASE}, and start it again; silos must be started again, too"
+    return f"stop the server, delete {server / DATABASE}, and start it again; start the silos again, too"
 
 
 def whose_keys() -> dict[int, str]:
@@ -84,5 +84,7 @@ def _known(server: Path) -> dict[str, list[str]]:
 def _mark(public: Path) -> str:
     words = public.read_text(encoding="utf-8", errors="replace").split()
     if len(words) < 2 or not words[0].startswith("ecdsa-"):
-        raise FedtctError(f"{public} is no public key that fedtct deploy keys made: put it back, or delete it")
+        raise FedtctError(
+            f"{public} is not a public key that fedtct deploy keys made: put that one back, or delete the file"
+        )
     return words[1][-40:]

@@ -64,7 +64,7 @@ def read_run(
         # Without test data the server reads no file, so how files are read is silos' own, too.
         of_silos = OF_SILOS if server.get("test") else (*OF_SILOS, "texts", "ignore")
         if theirs := [name for name in of_silos if name in run]:
-            raise FedtctError(f"{path}: {theirs[0]} is each silo's own: it is set in its silo.toml, not here")
+            raise FedtctError(f"{path}: {theirs[0]} belongs to each silo: set it in silo.toml, not here")
         unsaid = unsaid or OWN_DEFAULTS | {"silos": RunConfig.silos}
         run |= {"dataset": "silos' own data", "split": OWN, "data": ELSEWHERE}
     config, settings = RunConfig.of(**unsaid | run | {"device": "cpu"}), ServerConfig(**server)

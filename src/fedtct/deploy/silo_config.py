@@ -59,7 +59,7 @@ class SiloConfig:
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[\w-]+", self.name):
-            raise FedtctError(f"a silo's name is of letters, digits, - and _: '{self.name}' is not")
+            raise FedtctError(f"'{self.name}' cannot be a silo's name: use letters, digits, - and _")
         check_one_of(TASKS, task=self.task)
         check_positive(cache_gb=self.cache_gb)
         if self.epsilon:
@@ -80,7 +80,7 @@ class SiloConfig:
         check_settings(values, usual | dict.fromkeys(needed, ""), str(path))
         for name in needed:
             if name not in values:
-                raise FedtctError(f"{path} does not say {name} = ...")
+                raise FedtctError(f"{path} does not set {name}")
         given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
         return replace(cls(**given), folder=path.absolute().parent)
 
@@ -100,7 +100,7 @@ class SiloConfig:
         secret = file.read_text().strip()
         if len(secret) < 2 * SECRET_BYTES:
             raise FedtctError(
-                f"{file} is empty or cut off, and noise drawn with it could be guessed: delete it, and begin a new run"
+                f"{file} is empty or cut off, and noise drawn with it could be guessed: delete it, and start a new run"
             )
         return secret
 
@@ -166,12 +166,12 @@ class SiloConfig:
         others = unread([path]) | ({} if path.is_dir() else {"classes": "folders of images"})
         for name, what in others.items():
             if getattr(self, name):
-                warnings.warn(f"{name} in silo.toml is for {what}: nothing here reads it", stacklevel=2)
+                warnings.warn(f"{name} in silo.toml has no effect here: it is for {what}", stacklevel=2)
 
     def _check_classes(self, folder: Path) -> None:
         known = set(map(composed, self.classes))
         if unknown := sorted(f.name for f in folder.iterdir() if f.is_dir() and composed(f.name) not in known):
-            raise FedtctError(f"{folder / unknown[0]} is no class that silo.toml names")
+            raise FedtctError(f"{folder / unknown[0]} is not one of the classes in silo.toml")
 
 
 def _refuse_tokens(kind: str) -> None:

@@ -80,7 +80,7 @@ def fit_by_flower(folder: RunFolder, job: Job) -> Fit:
     resources: BackendConfig = {"client_resources": {"num_cpus": 1.0, "num_gpus": gpu_share(config)}}
     run_simulation(server, client, config.silos, backend_config=resources)
     if not done:
-        raise FedtctError("the simulation did not come to its end: what Flower printed above says why")
+        raise FedtctError("the simulation did not finish: what Flower printed above says why")
     shutil.rmtree(cache, ignore_errors=True)
     return done[0]
 

@@ -66,9 +66,9 @@ def _miscounted(question: str, reply: Message, samples: int | None, held_out: in
     if type(n) is not int or n < (0 if judged else 1):
         return f"it says that it has {n!r} samples"
     if judged and held_out is not None and n > held_out:
-        return f"it says that it judged by {n!r} samples, but it told of {held_out} that it holds out"
+        return f"it says that it judged by {n!r} samples, but it said that it holds out {held_out}"
     if not judged and samples not in (None, n):
-        return f"it says that it has {n!r} samples, but it told of {samples}: they must stay the same during a run"
+        return f"it says that it has {n!r} samples, but it said {samples} before: it must stay the same during a run"
     if "steps" in about(question).reply and (type(steps) is not int or steps < 1):
         return f"it says that it took {steps!r} steps"
     return ""
@@ -78,7 +78,7 @@ def _wrong_numbers(question: str, reply: Message) -> str:
     for name in (name for name in about(question).numbers if name in reply):
         value, kind = reply[name], name.removeprefix(HELD)
         if not isinstance(value, Real) or not (kind in MAY_DIVERGE or math.isfinite(value)):
-            return f"its '{name}' is {value!r}, no number"
+            return f"its '{name}' is {value!r}, not a number"
         if kind in NOT_NEGATIVE and value < 0:
             return f"its '{name}' is negative"
     return ""
@@ -91,7 +91,7 @@ def _wrong_arrays(question: str, asked: Message, reply: Message, outputs: int, f
         found, shape, like = reply[name], shapes[name], asked.get(name)
         kinds = (like.dtype,) if isinstance(like, Tensor) else COUNTS if name in ANY_RATING else REAL
         if not isinstance(found, Tensor) or found.dtype not in kinds:
-            return f"its '{name}' is no array of {listing(str(kind).removeprefix('torch.') for kind in kinds)}"
+            return f"its '{name}' is not an array of {listing(str(kind).removeprefix('torch.') for kind in kinds)}"
         if tuple(found.shape) != shape:
             return f"its '{name}' has shape {tuple(found.shape)}, not {shape}"
         if about(question).finite and not bool(found.isfinite().all()):
@@ -109,9 +109,9 @@ def _impossible(question: str, asked: Message, reply: Message, held_out: int | N
         normaliser = Normaliser.among(asked)
         most = 1 + len(normaliser.mean) * float(normaliser.limit) ** 2
         if not 1 - ROUNDING <= (found := reply["largest_eigenvalue"]) <= (1 + ROUNDING) * most:
-            return f"its 'largest_eigenvalue' is {found!r}, which cannot be: it is from 1 to {most:.3g}"
+            return f"its 'largest_eigenvalue' is {found!r}, but it must be from 1 to {most:.3g}"
     if question == "sums" and reply["s"][0] != reply["n"]:  # noise leaves it as it is
-        return "its 's' is of another number of samples"
+        return "its 's' does not match its number of samples"
     if about(question).rates and "samples" in reply:
         trained_on = reply["n"] if asked.get("train", True) else 0
         return _misrated(reply, {"": trained_on, HELD: held_out})
@@ -123,7 +123,7 @@ def _misrated(reply: Message, samples: Mapping[str, int | None]) -> str:
     for which in ("", HELD):
         rated, correct = (torch.as_tensor(reply[which + name]) for name in ("samples", "correct"))
         if (expected := samples[which]) is not None and bool((rated != expected).any()):
-            return f"its '{which}samples' is of another number of samples"
+            return f"its '{which}samples' does not match its number of samples"
         if bool((correct > rated).any()):
             return f"its '{which}correct' is more than its '{which}samples'"
     return ""

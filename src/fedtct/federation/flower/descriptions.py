@@ -23,13 +23,13 @@ def misdescribed(told: Description) -> str:
     for name, (fits, what) in FORMS.items():
         if name in told and not fits(told[name]):
             shown = "" if isinstance(told[name], Tensor) else f"{reprlib.repr(told[name])}, "
-            return f"its '{name}' is {shown}no {what}"
+            return f"its '{name}' is {shown}not a {what}"
     sums = [told[name] for name in ("sum", "square_sum") if name in told]
     if any(len(channels) != int(told["shape"][0]) for channels in sums):
-        return "its sums of pixels are not one for each channel"
+        return "its sums of pixels must be one for each channel"
     classes = json.loads(told[NAMES]) if NAMES in told else told.get(LABELS, ())
     if len(classes) > told["n"] + told["held"]:
-        return f"it tells of {len(classes):,} classes, more than it has samples"
+        return f"it names {len(classes):,} classes, more than it has samples"
     return ""
 
 

@@ -71,7 +71,7 @@ class FlowerFederation(Federation):
         if len(self.roster.seats) - len(reasons) < self.terms.min_silos:
             super().leave_out(reasons)
         for name, reason in reasons.items():
-            self.post.tell(f"{name} cannot go on with this run: {reason}")
+            self.post.tell(f"{name} cannot continue this run: {reason}")
             self.roster.refuse(name, reason)
 
     def use(self, spec: NetworkSpec) -> None:
@@ -145,7 +145,7 @@ class FlowerFederation(Federation):
         self._record(found, time.monotonic() - start)
         self._check_count(found)
         if found.stated:
-            self.post.tell(f"the others go on without {', '.join(sorted(found.stated))}")
+            self.post.tell(f"the others continue without {', '.join(sorted(found.stated))}")
         self.roster.seat(found.replies, {})
         self._answered = set(found.replies)
         return found
@@ -207,7 +207,7 @@ class FlowerFederation(Federation):
                 done = done.then(self._exchange(earlier, self._prepared[earlier], again).without_replies())
         last = self._exchange(question, message, again)
         for name in last.unprepared:
-            reason = done.failures.get(name, "it does not have what the question is about, though it was told")
+            reason = done.failures.get(name, "it still lacks what the question is about, though it was sent")
             self.post.tell(last.fail(name, reason))
         return done.then(last)
 
@@ -234,11 +234,11 @@ class FlowerFederation(Federation):
         least = self.terms.min_silos
         if len(done.replies) < least:
             reasons = "".join(f"; {silo}: {reason}" for silo, reason in done.failures.items())
-            begun = "What was reached is saved: resume the run when they are back."
-            again = f"Start the run again when {'that is put right' if done.stated else 'they are there'}."
+            begun = "What is done is saved: resume the run when they are back."
+            again = f"Start the run again when {'that is fixed' if done.stated else 'they are there'}."
             todo = again if done.question == "describe" else begun
             raise FedtctError(
-                f"{len(done.replies)} silos answered '{done.question}', at least {least} must{reasons}. {todo}"
+                f"{len(done.replies)} silos answered '{done.question}', but at least {least} must{reasons}. {todo}"
             )
 
     def _record(self, done: Exchange, seconds: float) -> None:

@@ -117,7 +117,7 @@ class Post:
         for node, message in zip(nodes, sent, strict=True):
             done.down[self.roster.name(node)] = sent_bytes(message.content)
             if node not in pending.values():
-                self.tell(done.fail(self.roster.name(node), "Flower did not take the question: its log says why"))
+                self.tell(done.fail(self.roster.name(node), "Flower did not accept the question: its log says why"))
         return pending
 
     def _addressed(self, letter: Letter, content: RecordDict, node: int) -> FlowerMessage:
@@ -171,7 +171,7 @@ class Post:
         if (version := own.get(VERSION, "of no version")) != fedtct.__version__:
             return f"it runs fedtct {version}, the server {fedtct.__version__}: they must be the same"
         if self.roster.knows(node) and name != called:
-            return f"it calls itself '{name}': a silo keeps the name that its key was made for, for the whole run"
+            return f"it calls itself '{name}': a silo must keep the name that its key was made for during the whole run"
         if ERROR in own or own.get(UNPREPARED):
             return str(own.get(ERROR, ""))
         return letter.flaw(message, self.roster.samples.get(called), self.roster.held_out.get(called))

@@ -22,7 +22,7 @@ VERSION = OWN + "version"  # fedtct's, in every question and every reply
 FORGOT = OWN + "forgot"  # the silo should remember a round and does not: its answer begins from nothing
 CHANGED = OWN + "changed"  # the silo's data is not what it was when the run began
 OTHER_DATA = (
-    "its data is not what it was when the run began: samples that it held out may be trained on now, and make its "
+    "its data has changed since the run began: it may train now on samples that it held out before, which makes its "
     "scores too good"
 )
 MOST_BYTES = 2**28  # of a network's buffers that are no weights
