@@ -36,7 +36,7 @@ def packed(tmp_path):
 
 def test_a_part_that_is_missing_is_noticed_before_anything_is_written(tmp_path):
     packed(tmp_path)[1].unlink()
-    with pytest.raises(FedtctError, match="weights is not whole: there are 3 of 4 parts"):
+    with pytest.raises(FedtctError, match="weights is incomplete: it has 3 of 4 parts"):
         unpack(tmp_path / "carried", tmp_path / "back")
     assert not (tmp_path / "back").exists()
 
@@ -44,7 +44,7 @@ def test_a_part_that_is_missing_is_noticed_before_anything_is_written(tmp_path):
 def test_the_command_that_goes_on_names_all_it_needs(tmp_path, capsys):
     packed(tmp_path)
     assert main(["paper", "unpack", str(tmp_path / "carried"), str(tmp_path / "back")]) == 0
-    assert f": fedtct paper run PART --state {tmp_path / 'back'}, with the options" in capsys.readouterr().out
+    assert f": fedtct paper run PART --state {tmp_path / 'back'}, with the same options" in capsys.readouterr().out
 
 
 def test_nothing_is_written_over(tmp_path):
@@ -57,5 +57,5 @@ def test_nothing_is_written_over(tmp_path):
 
 @pytest.mark.parametrize("work", [pack, unpack])
 def test_a_folder_that_is_not_there(work, tmp_path):
-    with pytest.raises(FedtctError, match="is no folder"):
+    with pytest.raises(FedtctError, match="is not a folder"):
         work(tmp_path / "none", tmp_path / "carried")

@@ -187,7 +187,7 @@ def test_a_finding_stands_below_what_it_is_about(done):
     places = [text.index(f"{part}\n" if part.islower() else part) for part in order]
     assert places == sorted(places)
     assert text.count("## Table 2") == 1
-    with pytest.raises(FedtctError, match="'Table 10', which is no table or figure"):
+    with pytest.raises(FedtctError, match="'Table 10', which is not a table or figure"):
         page(results, "## Table 10\n\nof none\n")
 
 

@@ -34,10 +34,10 @@ def record(runner, run):
 
 def test_a_failure_is_not_taken_for_a_step_size_that_diverges(runner, monkeypatch):
     def full_disk(self, session, problem):
-        raise FedtctError("cannot write: make room and resume")
+        raise FedtctError("cannot write: free disk space and resume")
 
     monkeypatch.setattr(IterativeRegression, "solve", full_disk)
-    with pytest.raises(FedtctError, match="make room"):
+    with pytest.raises(FedtctError, match="free disk space"):
         runner.run([Tangent(FEDAVG, lr=1e-5)])
     assert not runner.result(Tangent(FEDAVG, lr=1e-5)).exists()
 

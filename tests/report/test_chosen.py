@@ -91,7 +91,7 @@ def test_beside_other_runs_only_what_was_chosen_is_shown(choice: Path, run_with:
     assert {row.cells[0]: row.cells[1] for row in table.rows} == {"FedAvg": "0.3", "FedProx": "–"}
     told = " ".join(note.text for note in notes)
     how = "chosen from 1e-09 and 0.3 for FedAvg"
-    assert f"Each run’s lr was {how}, by accuracy on what silos hold out; what lost is left out." in told
+    assert f"Each run’s lr was {how}, by accuracy on what silos hold out; the other candidates are not shown." in told
     assert "lr: chosen from 1e-09 and 0.3 for FedAvg, 0.3 for FedProx" in told
 
 

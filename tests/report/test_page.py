@@ -132,7 +132,7 @@ def test_findings_of_another_form_are_left_out_and_named(
         warnings.resetwarnings()
         assert main(["report", str(run), "--out", str(page)]) == 0
         (line,) = capsys.readouterr().err.splitlines()
-        assert line == f"fedtct: warning: {file} is damaged, or of another version of fedtct: it is left out"
+        assert line == f"fedtct: warning: {file} is damaged, or from another version of fedtct: it is ignored"
         file.unlink()
         assert main(["report", str(run), "--out", str(tmp_path / "without.html")]) == 0
         assert page.read_text() == (tmp_path / "without.html").read_text() != as_it_is
@@ -146,7 +146,7 @@ def test_a_run_that_goes_on_elsewhere_can_be_looked_at(compared: Path, tmp_path:
     rows = (run / "metrics.jsonl").read_bytes()
     (run / "metrics.jsonl").write_bytes(rows[: rows.index(b"convexify")])  # in the middle of a line
     page = render(read_runs(run))
-    assert f"fedtct run --resume {run} goes on with it." in re.sub("<[^>]+>", "", page)
+    assert f"fedtct run --resume {run} resumes it." in re.sub("<[^>]+>", "", page)
     assert "Class by class</h2>" in page
     assert "Not known: the run is not over yet." in page
     assert "How many of each class these are is not known: the run is not over yet" in page
@@ -274,7 +274,7 @@ def test_only_a_report_is_written_over(compared: Path, tmp_path: Path, capsys: p
     assert main(["report", str(compared), "--out", str(page)]) == 0
     assert main(["report", str(compared), "--out", str(page)]) == 0
     assert main(["report", str(compared), "--out", str(thesis)]) == 2
-    assert "thesis.html exists and is no report" in capsys.readouterr().err
+    assert "thesis.html exists and is not a report" in capsys.readouterr().err
     assert thesis.read_text() == "mine"
     assert main(["report", str(compared), "--out", str(thesis / "below.html")]) == 2
     message = capsys.readouterr().err

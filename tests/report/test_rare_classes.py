@@ -88,7 +88,7 @@ def test_where_a_class_is_very_common_it_says_what_always_naming_it_would_have(
     with_confusion(runs[1], [[3, 1], [0, 196]])
     (problem,) = arrange(runs)
     shown = results.section(problem)
-    assert "Always “ok” would have 98.0 %: accuracy says little here." in shown.intro
+    assert "Always predicting “ok” would give 98.0 %: accuracy says little here." in shown.intro
     balanced = shown.intro.partition("Balanced accuracy, the mean over classes, is ")[2]
     assert sorted(balanced.removesuffix(".").split(" and ")) == ["62.5 % for FedAvg", "87.5 % for TCT"]
     table = shown.blocks[0]
@@ -134,9 +134,7 @@ def test_symbols_of_classes_that_are_never_recognised_are_not_on_their_names(com
 def test_the_card_says_so_too(compared: Path, run_with: RunWith) -> None:
     run = with_confusion(run_with(compared / TCT, "tct"), DEFECTS)
     card = write_card(Saved.load(run.path, device="cpu"), "model")
-    assert (
-        "- **Balanced accuracy,** the mean over classes: 62.5%; always 'ok' would have an accuracy of 98.0%\n" in card
-    )
+    assert "- **Balanced accuracy,** the mean over classes: 62.5%; always predicting 'ok' would give 98.0%\n" in card
 
 
 @pytest.mark.parametrize(("common", "told"), [(159, False), (160, True)])
@@ -150,7 +148,7 @@ def test_only_if_it_has_four_fifths(common: int, told: bool, compared: Path, run
 def test_where_nobody_looked_nothing_is_said(compared: Path, run_with: RunWith) -> None:
     run = with_confusion(run_with(compared / FEDAVG, "fedavg"), DEFECTS)
     (problem,) = arrange([run])
-    assert "Always “ok”" in results.section(problem).intro
+    assert "Always predicting “ok”" in results.section(problem).intro
     (run.path / "findings" / "classes.json").unlink()
     (problem,) = arrange([run])
     shown = results.section(problem)
@@ -182,9 +180,9 @@ def test_where_nothing_else_is_rated_that_is_said(compared: Path, run_with: RunW
     (problem,) = arrange([run])
     shown = results.section(problem)
     assert shown.intro.startswith("FedAvg has not been shown to find any class but “ok”.")
-    assert shown.intro.endswith(" All samples that this is rated on are “ok”: it says nothing about other classes.")
+    assert shown.intro.endswith(" All rated samples are “ok”: the score says nothing about other classes.")
     card = write_card(Saved.load(run.path, device="cpu"), "model")
-    assert "the mean over classes: not known, for no other class was rated; always 'ok' would have" in card
+    assert "the mean over classes: not known: no other class was rated; always predicting 'ok' would give" in card
 
 
 def test_seeds_are_averaged(compared: Path, run_with: RunWith) -> None:

@@ -13,7 +13,7 @@ PART = re.compile(r"(?P<name>.+)\.part(?P<number>\d{3})-of-(?P<count>\d{3})")
 def pack(state: Path, carried: Path, limit: int = LIMIT) -> list[Path]:
     """Copy a folder so that no file is larger than ``limit``. Returns the files written."""
     if not state.is_dir():
-        raise FedtctError(f"{state} is no folder: there is no state to pack")
+        raise FedtctError(f"{state} is not a folder: there is no state to pack")
     if carried.exists() and any(carried.iterdir()):
         raise FedtctError(f"{carried} is not empty: pack into a new folder")
     written = []
@@ -35,7 +35,7 @@ def pack(state: Path, carried: Path, limit: int = LIMIT) -> list[Path]:
 def unpack(carried: Path, state: Path) -> list[Path]:
     """Restore the folder, after a check that nothing is missing. Returns the files written."""
     if not carried.is_dir():
-        raise FedtctError(f"{carried} is no folder: pack makes one")
+        raise FedtctError(f"{carried} is not a folder: give the one that pack made")
     files: dict[Path, list[Path]] = {}
     for path in sorted(p for p in carried.rglob("*") if p.is_file()):
         found = PART.fullmatch(path.name)
@@ -58,4 +58,4 @@ def _check_whole(name: Path, parts: list[Path]) -> None:
     numbers = [int(f["number"]) for f in found if f]
     counts = {int(f["count"]) for f in found if f}
     if counts and (len(counts) > 1 or None in found or numbers != list(range(max(counts)))):
-        raise FedtctError(f"{name} is not whole: there are {len(parts)} of {max(counts)} parts")
+        raise FedtctError(f"{name} is incomplete: it has {len(parts)} of {max(counts)} parts")

@@ -65,7 +65,7 @@ def page(results: Results, findings: str = "") -> str:
         picture = "".join(f"![{alt}]({PICTURES}/{name}.svg)\n" for name, alt in run) or "Not run yet.\n"
         text += [f"## {place}: {figure.title}\n\n{_coverage(results, figure)}\n\n{picture}", found.pop(place, "")]
     if found:
-        raise FedtctError(f"{FINDINGS} is about '{next(iter(found))}', which is no table or figure of the paper")
+        raise FedtctError(f"{FINDINGS} is about '{next(iter(found))}', which is not a table or figure of the paper")
     return "\n".join(filter(None, text))
 
 

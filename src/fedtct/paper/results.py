@@ -110,7 +110,7 @@ def _read(path: Path) -> Result:
     except (KeyError, TypeError):
         known = False
     if not known:
-        raise FedtctError(f"{path} is no result of `fedtct paper run`: take it out of this folder")
+        raise FedtctError(f"{path} is not a result of `fedtct paper run`: remove it from this folder")
     return result
 
 

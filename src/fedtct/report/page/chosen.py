@@ -49,7 +49,9 @@ def chosen_from(problem: Problem, rating: Rating) -> list[str]:
         values = by_value((str(method.value(name)), method) for method in problem.methods if name in method.chosen)
         every = len(values) == 1 and all(name in method.chosen for method in problem.methods)
         how = listed([value if every else f"{value} for {listed(labels)}" for value, labels in values.items()])
-        told.append(f"Each run’s {name} was {how}, by {rating.name} on what silos hold out; what lost is left out.")
+        told.append(
+            f"Each run’s {name} was {how}, by {rating.name} on what silos hold out; the other candidates are not shown."
+        )
     return told
 
 

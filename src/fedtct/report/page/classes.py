@@ -40,7 +40,7 @@ def section(problem: Problem) -> Section | None:
         of_method.setdefault(method.label, (method, []))[1].append(found["confusion"])
     if not of_method:
         over = any(method.over for method in problem.methods)
-        why = "there is no test set, or it was not looked at" if over else "the run is not over yet"
+        why = "there is no test set, or it was not used" if over else "the run is not over yet"
         return Section("Class by class", [Note(f"Not known: {why}.")])
     classes = len(next(iter(of_method.values()))[1][0])
     recognised = Chart(

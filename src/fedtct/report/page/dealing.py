@@ -28,9 +28,9 @@ def _as_agreed(problem: Problem) -> Section:
     """How many samples silos train on, as they said when the run began, if no more is known."""
     runs = {run.config.seed: run for method in problem.methods for run in method.runs}
     of_seed = {seed: sizes for seed, run in runs.items() if (sizes := (run.agreement() or {}).get("silos"))}
-    why = "the run is not over yet, or its silos are elsewhere"
+    why = "the run is not over yet, or its silos are on other machines"
     if not of_seed:
-        return Section("Who holds what", [Note(f"Not known: {why} and do not tell.")])
+        return Section("Who holds what", [Note(f"Not known: {why} and did not say.")])
     if len({str(sizes) for sizes in of_seed.values()}) == 1:
         of_seed = dict([*of_seed.items()][:1])
     later = [name for run in runs.values() for row in run.history for name in row.silos]

@@ -121,10 +121,10 @@ def _little_said(results: Sequence[Result], common: Mapping[str, CommonClass], r
         return ""
     named = common[shown[0].label]
     if named.balanced is None:
-        return f"All samples that this is rated on are “{named.name}”: it says nothing about other classes."
+        return f"All rated samples are “{named.name}”: the score says nothing about other classes."
     values = by_value((rating.text(common[method.label].balanced), method) for method in shown)
     balanced = listed([f"{value} for {listed(labels)}" for value, labels in values.items()])
-    always = f"Always “{named.name}” would have {rating.text(named.share)}: accuracy says little here."
+    always = f"Always predicting “{named.name}” would give {rating.text(named.share)}: accuracy says little here."
     return f"{always} Balanced accuracy, the mean over classes, is {balanced}."
 
 

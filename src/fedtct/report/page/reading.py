@@ -13,7 +13,7 @@ from fedtct.runs.settings import ELSEWHERE
 from fedtct.runs.summary import SILO_SAMPLES, SiloRatings, Summary, final_row, silos_told
 from fedtct.runs.tables import CENTRALIZED
 
-UNCOVERED = "What this page says of single silos and classes is known in simulations alone, and ε does not cover it."
+UNCOVERED = "What this page says about single silos and classes is known only in simulations, and ε does not cover it."
 
 
 def reading(problem: Problem, rating: Rating) -> str:
@@ -26,16 +26,18 @@ def reading(problem: Problem, rating: Rating) -> str:
     if over and len(problem.methods) > 1:
         samples = ", or than that of one model" if by_chance else ""
         parts.append(
-            "Methods with the same seeds are too close to tell apart where their mean difference, seed by seed, is no "
+            "Methods with the same seeds are too close to tell apart if their mean difference, seed by seed, is no "
             f"larger than its standard error{samples}."
         )
     parts += chosen_from(problem, rating)
     parts += [told] if (told := problem.caveats) else []
     if any(run.config.patience for run in runs):
-        parts.append("Where patience ended a run, its model is the best round’s on held-out samples, and curves go on.")
+        parts.append(
+            "Where patience ended a run, its model is that of the best round on held-out samples; its curves continue."
+        )
     if problem.regression:
         units = problem.methods[0].config.target or "what is learnt"
-        parts.append("R² is 1 where every prediction is right, and 0 for always saying the mean.")
+        parts.append("R² is 1 if every prediction is right, and 0 for always predicting the mean.")
         parts.append(f"RMSE is the root of the mean squared error, in the units of {units}.")
     stages = max(Summary.of(run).rounds.count("+") for run in runs)
     if stages:
@@ -108,4 +110,4 @@ def _unusual(run: RunFolder) -> str:
         return f"has no model: {run.failure}"
     if final_row(run.history, run.config).diverged:
         return "diverged: its scores are no numbers. Give it a smaller lr."
-    return "" if run.finished else f"is not finished, and does not count yet: `{run.go_on}` goes on with it."
+    return "" if run.finished else f"is not finished, and does not count yet: `{run.go_on}` resumes it."

@@ -215,7 +215,7 @@ def _without_models_of_their_own(problem: Problem) -> Section:
     names = list(dict.fromkeys(name for values in ratings.values() for name in values))
     traces = [_dots(ratings[method.label], names, method, problem) for method in federated if ratings[method.label]]
     rating = rating_of(problem)
-    note = Note("What each silo would reach alone is not known: that was not computed, or silos are elsewhere.")
+    note = Note("What each silo would reach alone is not known: it was not computed, or silos are on other machines.")
     if not traces:
         return Section("Silo by silo", [note], intro=_away(problem))
     layout = _layout(traces, names, rating, f"{rating.name} on the silo’s own samples")
@@ -230,7 +230,7 @@ def _away(problem: Problem) -> str:
     told = []
     for method, run in runs:
         if drawn := run.config.per_round:  # those that were not drawn were not away
-            told.append(f"In each round of training {drawn} of the silos take part, drawn anew.")
+            told.append(f"In each round of training {drawn} of the silos take part, drawn at random.")
         asked_all = [row for row in run.history if not (drawn and row.stage == "stage1")]
         answered = [row.silos for row in asked_all if row.silo_bytes_down]
         names = dict.fromkeys([*(run.agreement() or {}).get("silos", ()), *(name for row in answered for name in row)])

@@ -38,7 +38,7 @@ def section(problem: Problem) -> Section | None:
         return None
     inspected = list(problem.findings(STAGE2))
     if not inspected:
-        return Section("Stage 2", [Note("Not known: the runs did not get there, or did not keep it.")])
+        return Section("Stage 2", [Note("Not known: the runs did not reach stage 2, or did not save this.")])
     first = {method.label: (method, run, found) for method, run, found in reversed(inspected)}  # the first seed's
     known = {label: entry for label, entry in first.items() if {"spectra", "pooled_spectrum"} & entry[2].keys()}
     blocks: list[Block] = []
@@ -46,7 +46,7 @@ def section(problem: Problem) -> Section | None:
         charts = {label: _spectrum(problem, method, found) for label, (method, _, found) in known.items()}
         blocks.append(_one_or_choice(charts))
     else:
-        blocks.append(Note("Of silos’ spectra the largest eigenvalue alone is known: it limits the step size."))
+        blocks.append(Note("Of each silo’s spectrum only the largest eigenvalue is known: it limits the step size."))
     stepping = {label: entry for label, entry in first.items() if "step_size" in entry[2]}
     if stepping:
         local = {label: entry for label, entry in stepping.items() if _by_itself(entry[0])}
@@ -77,8 +77,8 @@ def _steps_taken(method: Method, found: Finding) -> str:
         return f"steps of {number(size)}"
     if _by_itself(method):
         share = f"{100 * size / limit:.0f} %"
-        return f"steps of {number(size)}, {share} of the {number(limit)} from which on they would diverge"
-    surely = f"they would surely diverge from {number(limit)} on, and may before"
+        return f"steps of {number(size)}, {share} of the {number(limit)} at which they would diverge"
+    surely = f"they would surely diverge from {number(limit)} on, and perhaps below that"
     return f"steps of {number(size)} on everybody’s loss: {surely}"
 
 
