@@ -46,7 +46,10 @@ def test_patience_says_who_holds_nothing_out_and_what_helps(sizes, holdout):
     ("sizes", "advice"),
     [
         ((20, 1), r"s1 \(of 1\)\. Leave out those with a single sample$"),
-        ((4, 1), r"s0 \(of 4\), s1 \(of 1\)\. Give every silo holdout=0\.25, say, and leave out those with a single"),
+        (
+            (4, 1),
+            r"s0 \(of 4\), s1 \(of 1\)\. Give every silo holdout=0\.25, for example, and leave out those with a single",
+        ),
     ],
 )
 def test_a_silo_with_a_single_sample_cannot_hold_one_out_whatever_the_share(sizes, advice):

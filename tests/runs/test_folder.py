@@ -240,7 +240,7 @@ def test_a_limit_is_a_seeded_subset() -> None:
 )
 def test_silos_too_small_to_hold_out_are_refused_where_that_decides(options) -> None:
     tiny = SMALL | {"limit": 12, "silos": 6, "holdout": 0.1} | options
-    who = r"silo 0 \(of 2\), .* silo 5 \(of 2\)\. Give every silo holdout=0\.5, say$"
+    who = r"silo 0 \(of 2\), .* silo 5 \(of 2\)\. Give every silo holdout=0\.5, for example$"
     with pytest.warns(UserWarning, match="nothing is held out"), pytest.raises(FedtctError, match=who):
         rehearse(RunConfig.of(**tiny))
     with pytest.warns(UserWarning, match=r"there are too few samples for holdout=0\.1: nothing is held out"):
