@@ -324,7 +324,7 @@ BAD = {
     "run --data silos --target state --model mine:nothing": "no mine:nothing to import",
     "run --data silos --target state --model none:build": "no none:build to import",
     "run --data silos --target state --model mine:number": "mine:number is not a function",
-    "run --data silos --target state --model mine:wrong": "has 7 outputs, the silos have 2 classes",
+    "run --data silos --target state --model mine:wrong": "has 7 outputs, but the silos have 2 classes",
     "run --data silos --target state --model simple-cnn": "takes images",
     "run --data silos --target state --holdout 1": "holdout is a share",
     "run --data silos --target state --image-size 3": "a height and a width",

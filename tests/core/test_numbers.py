@@ -89,7 +89,7 @@ def test_patience_and_ridge_choose_numbers_by_held_out_r2():
             "is numbers in silo 0 and labels in silo 1",
         ),
         ([(numbers(20)[0], torch.ones(20))], "mlp", "the target is 1 for every sample"),
-        ([numbers(20)], nn.Linear(5, 3), "has 3 outputs, a regression needs 1"),
+        ([numbers(20)], nn.Linear(5, 3), "has 3 outputs, but a regression needs 1"),
     ],
 )
 def test_numbers_that_cannot_be_learnt(silos, model, message):

@@ -122,7 +122,7 @@ def test_a_model_may_be_made_by_a_function_of_shape_and_outputs():
     for wrong, message in {
         "gave int, not an nn.Module": lambda shape, outputs: 3,
         "failed: TypeError": lambda: nn.Linear(4, 3),
-        "has 2 outputs, the silos have 3 classes": lambda shape, outputs: nn.Linear(shape[0], 2),
+        "has 2 outputs, but the silos have 3 classes": lambda shape, outputs: nn.Linear(shape[0], 2),
     }.items():
         with pytest.raises(FedtctError, match=wrong):
             FedAvg(message).fit(PARTS)
