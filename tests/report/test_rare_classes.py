@@ -11,9 +11,9 @@ import pytest
 from fedtct.report.page import classes, headline, results
 from fedtct.report.page.blocks import ACCURACY, R2, Chart, Rating, Table
 from fedtct.report.page.problems import arrange
+from fedtct.runs.common_class import CommonClass
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.saved import Saved, write_card
-from fedtct.runs.summary import CommonClass
 from fedtct.runs.tables import Line
 
 pytestmark = pytest.mark.xdist_group("report")

@@ -13,11 +13,12 @@ from fedtct import FedAvg
 from fedtct.errors import FedtctError
 from fedtct.report.page.write import render
 from fedtct.runs import findings
+from fedtct.runs.common_class import accuracy_in_mix
 from fedtct.runs.compare import comparison
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import execute
 from fedtct.runs.finding_types import ALONE
-from fedtct.runs.findings import Judge, accuracy_in_mix, alone, class_counts, confusion, confusion_matrix, find_all
+from fedtct.runs.findings import Judge, alone, class_counts, confusion, confusion_matrix, find_all
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.jobs import Job, prepare
 

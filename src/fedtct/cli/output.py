@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from fedtct.classifier import Classifier
     from fedtct.deploy.messages import Disclosure
     from fedtct.runs.choose import Choice
+    from fedtct.runs.common_class import CommonClass
     from fedtct.runs.folder import RunFolder
     from fedtct.runs.predictions import Evaluation
-    from fedtct.runs.summary import CommonClass, Summary
+    from fedtct.runs.summary import Summary
     from fedtct.runs.tables import Line
 
 
@@ -42,8 +43,9 @@ def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
     """What a run amounts to."""
     from fedtct.history import rated_on
     from fedtct.runs.caveats import caveats
+    from fedtct.runs.common_class import CommonClass
     from fedtct.runs.folder import RunFolder
-    from fedtct.runs.summary import CommonClass, in_megabytes, kept_round
+    from fedtct.runs.summary import in_megabytes, kept_round
 
     if as_json:
         print_json(summary.as_dict())

@@ -20,6 +20,7 @@ from fedtct.federation import LocalFederation
 from fedtct.files import strict
 from fedtct.history import Finding
 from fedtct.models import NetworkSpec, Weights
+from fedtct.runs.common_class import accuracy_in_mix
 from fedtct.runs.config import RunConfig
 from fedtct.runs.finding_types import ALONE, CLASSES, SILOS, SPLIT, read_finding
 from fedtct.runs.folder import FINDINGS, RunFolder
@@ -146,13 +147,6 @@ def confusion_matrix(model: Classifier, x: Any, y: Any) -> Tensor:
     classes = model.spec.num_classes
     pairs = encode(model.spec, y) * (classes + 1) + predicted(model.scores(x))
     return pairs.bincount(minlength=classes * (classes + 1)).view(classes, classes + 1)
-
-
-def accuracy_in_mix(found: Tensor, mix: Tensor) -> float:
-    """What the accuracy would be if classes came in this mix; classes without a tested sample do not count."""
-    tested = found.sum(1) > 0
-    shares = torch.where(tested, mix, 0).double()
-    return float((shares * found.diagonal() / found.sum(1).clamp_min(1)).sum() / shares.sum())
 
 
 def alone(folder: RunFolder, job: Job, judge: Judge) -> Finding:

@@ -14,12 +14,12 @@ from fedtct.history import RATED_ON
 from fedtct.importing import import_function, is_function_name
 from fedtct.runs.caveats import absent, caveats
 from fedtct.runs.choose import chosen
+from fedtct.runs.common_class import CommonClass
 from fedtct.runs.finding_types import SPLIT
 from fedtct.runs.folder import CONFIG, MODEL, RunFolder
 from fedtct.runs.places import free_file
 from fedtct.runs.summary import (
     SILO_SAMPLES,
-    CommonClass,
     SiloRatings,
     Summary,
     final_row,

@@ -6,14 +6,11 @@ from itertools import groupby
 from statistics import fmean
 from typing import Any, NamedTuple
 
-import torch
-
 from fedtct.early_stopping import EarlyStopping
 from fedtct.history import Checkpoint, Rated, Row
 from fedtct.privacy import spent_epsilon
 from fedtct.runs.config import RunConfig
-from fedtct.runs.finding_types import CLASSES, SILOS, SPLIT
-from fedtct.runs.findings import accuracy_in_mix
+from fedtct.runs.finding_types import SILOS
 from fedtct.runs.folder import RunFolder
 
 SILO_SAMPLES = {  # the samples that a silo is rated on
@@ -21,9 +18,7 @@ SILO_SAMPLES = {  # the samples that a silo is rated on
     "test": "test samples, each class as often as the silo has it",
     "own": "its own samples, those it holds out, or trains on if it holds none out",
 }
-SHOWN = 0.02  # above chance, in balanced accuracy: from here on rare classes count as found
 JUDGED_ROUNDS = 5  # the last ones, whose mean decides a choice: a single round is noisy
-COMMON = 0.8  # a class with this share of the rated samples makes accuracy say little
 
 
 def in_megabytes(count: float) -> str:
@@ -124,45 +119,6 @@ class SiloRatings(NamedTuple):
     def worst(self) -> float | None:
         """The lowest rating, of those that are numbers."""
         return min((value for value in self.values if value is not None and value == value), default=None)
-
-
-class CommonClass(NamedTuple):
-    """A class that is so common in what models are rated on that accuracy says little."""
-
-    name: str
-    share: float  # the accuracy of always naming it
-    balanced: float | None  # the model's accuracy if classes were equally common; none if there is no other class
-    chance: float  # the balanced accuracy of always naming it, or of guessing
-
-    @property
-    def others_found(self) -> bool:
-        """Whether the model surely recognises any other class."""
-        return self.balanced is not None and self.balanced >= self.chance + SHOWN
-
-    @classmethod
-    def of(cls, runs: Sequence[RunFolder]) -> "CommonClass | None":
-        """The mean over runs that differ in their seed; none if no class is so common, or if it is not known."""
-        if any(final_row(run.history, run.config).diverged for run in runs):
-            return None
-        found = [run.finding(CLASSES) for run in runs]
-        tables = [torch.tensor(classes["confusion"], dtype=torch.float64) for classes in found if classes]
-        if len(tables) < len(found):
-            return None
-        label = int(torch.stack([table.sum(1) for table in tables]).sum(0).argmax())
-        share = fmean(float(table[label].sum() / table.sum()) for table in tables)
-        if not share >= COMMON:  # without any samples it is no number
-            return None
-        name = class_names(runs[0], len(tables[0]))[label]
-        balanced = [accuracy_in_mix(table, torch.ones(len(table))) for table in tables] if share < 1 else []
-        chance = fmean(1 / int((table.sum(1) > 0).sum()) for table in tables)
-        return cls(name, share, fmean(balanced) if balanced else None, chance)
-
-
-def class_names(run: RunFolder, count: int) -> list[str]:
-    """The names of a run's classes; numbers if they have none."""
-    split = run.finding(SPLIT)
-    names: list[str] = split["class_names"] if split else (run.agreement() or {}).get("task", {}).get("names", [])
-    return names if len(names) == count else [str(label) for label in range(count)]
 
 
 def silos_told(run: RunFolder) -> str:

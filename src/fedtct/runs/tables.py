@@ -13,9 +13,10 @@ from typing import Any
 from fedtct.files import replacing, write_json, write_text
 from fedtct.history import rated_on
 from fedtct.runs.choose import chosen_settings
+from fedtct.runs.common_class import CommonClass
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.settings import METHODS
-from fedtct.runs.summary import CommonClass, Summary
+from fedtct.runs.summary import Summary
 
 TABLE = "summary.csv"
 CENTRALIZED = "centralized"  # the bound: data in one place

@@ -21,8 +21,8 @@ from fedtct.report.page.blocks import (
     trace_of,
 )
 from fedtct.report.page.problems import Method, Problem
+from fedtct.runs.common_class import class_names
 from fedtct.runs.finding_types import CLASSES
-from fedtct.runs.summary import class_names
 
 Confusion = list[list[int]]
 NO_ANSWER = "no answer"  # the name of a last column, where a sample's highest score is not finite

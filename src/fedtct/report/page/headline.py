@@ -7,8 +7,9 @@ from statistics import stdev
 from fedtct.report.page.blocks import Rating
 from fedtct.report.page.chosen import choice_in
 from fedtct.report.page.problems import Method, Problem, by_value, differences, listed
+from fedtct.runs.common_class import CommonClass
 from fedtct.runs.finding_types import CLASSES
-from fedtct.runs.summary import CommonClass, in_megabytes
+from fedtct.runs.summary import in_megabytes
 from fedtct.runs.tables import CENTRALIZED, Line
 
 Result = tuple[Method, Line]

@@ -7,7 +7,8 @@ from fedtct.report.page.chosen import chosen_names
 from fedtct.report.page.headline import Result, introduction
 from fedtct.report.page.problems import Method, Problem
 from fedtct.report.page.reading import not_comparable, reading
-from fedtct.runs.summary import CommonClass, in_megabytes
+from fedtct.runs.common_class import CommonClass
+from fedtct.runs.summary import in_megabytes
 from fedtct.runs.tables import CENTRALIZED, Line
 
 COLUMNS = ("method", "seeds", "{rating}", "{beside}", "to centralized", "worst silo", "rounds", "MB a silo", "seconds")
