@@ -83,8 +83,8 @@ class Bench:
             f"silo-{number}": str(write_npz(folder / f"{number}.npz", silo.x, silo.y))
             for number, silo in enumerate(self.job.silos)
         }
-        assert self.job.data.test is not None
-        self.test = write_npz(folder / "test.npz", *self.job.data.test)
+        assert self.job.test is not None
+        self.test = write_npz(folder / "test.npz", *self.job.test)
         self.runs = 0
 
     def deploy(self, kind: type[LocalDeployment], name: str) -> LocalDeployment:
@@ -107,7 +107,7 @@ class Bench:
     def here(self, settings: dict[str, Any]) -> History:
         """The same run in this process."""
         config = RunConfig.of(**SETTINGS | settings, device="cpu")
-        return config.build(10).fit(LocalFederation(self.job.silos, "cpu"), test=self.job.data.test).history
+        return config.build(10).fit(LocalFederation(self.job.silos, "cpu"), test=self.job.test).history
 
     def seconds_a_round(self) -> float:
         """Of FedAvg over the deployment."""

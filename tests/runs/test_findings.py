@@ -34,7 +34,7 @@ def run(path: Path, config: RunConfig = CONFIG) -> RunFolder:
 def test_findings_change_neither_the_run_nor_its_bytes(tmp_path: Path) -> None:
     found = run(tmp_path / "a")
     job = prepare(CONFIG)
-    alone_in_memory = CONFIG.build(job.data.num_classes).fit(job.silos, test=job.data.test)
+    alone_in_memory = CONFIG.build(job.num_classes).fit(job.silos, test=job.test)
     rows = [
         [asdict(replace(row, seconds=0.0)) for row in history] for history in (found.history, alone_in_memory.history)
     ]
@@ -91,8 +91,8 @@ def test_they_agree_with_what_silos_and_the_server_say(tmp_path: Path) -> None:
     assert silos["own"] == pytest.approx(last.silo_accuracies)  # on what they hold out
     assert silos["everybody"] == pytest.approx(last.test_accuracy)
     found = torch.tensor(classes["confusion"])
-    assert found.sum(1).tolist() == job.data.test.y.bincount(minlength=10).tolist()
-    assert int(found.diagonal().sum()) == round(last.test_accuracy * len(job.data.test.y))
+    assert found.sum(1).tolist() == job.test.y.bincount(minlength=10).tolist()
+    assert int(found.diagonal().sum()) == round(last.test_accuracy * len(job.test.y))
     held = [len(silo) + len(silo.held_y) for silo in job.silos]
     assert [sum(silo["counts"]) for silo in split["silos"]] == held
 
@@ -100,8 +100,8 @@ def test_they_agree_with_what_silos_and_the_server_say(tmp_path: Path) -> None:
 def test_a_silo_that_has_what_is_tested_is_judged_as_the_test_set_is(tmp_path: Path) -> None:
     folder = run(tmp_path / "a", replace(CONFIG, holdout=0.0))
     job, model = prepare(folder.config), folder.fit().model
-    found = confusion_matrix(model, *job.data.test).double()
-    assert accuracy_in_mix(found, found.sum(1)) == pytest.approx(model.score(*job.data.test))
+    found = confusion_matrix(model, *job.test).double()
+    assert accuracy_in_mix(found, found.sum(1)) == pytest.approx(model.score(*job.test))
     judge = Judge.of(job, model.spec)
     assert judge is not None
     counts = class_counts(job, model.spec)
@@ -121,7 +121,7 @@ def test_a_network_that_diverged_recognises_nothing(tmp_path: Path, holdout: flo
         assert found["own"] == [0.0] * 3
     classes = torch.tensor((folder.finding("classes") or {})["confusion"])
     assert classes[:, :-1].count_nonzero() == 0
-    assert int(classes.sum()) == len(prepare(folder.config).data.test.y)  # samples without an answer count, too
+    assert int(classes.sum()) == len(prepare(folder.config).test.y)  # samples without an answer count, too
 
 
 def test_a_single_silo_alone_is_centralized_training(tmp_path: Path) -> None:

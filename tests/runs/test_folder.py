@@ -95,7 +95,7 @@ def test_a_run_folder_holds_all_there_is(tmp_path: Path) -> None:
     assert [row.round for row in folder.history] == [0, 1, 2]
     [session] = json.loads(files["environment.json"])
     assert session.keys() >= {"fedtct", "torch", "python", "platform", "device", "threads", "git_commit", "command"}
-    x, y = prepare(folder.config).data.test
+    x, y = prepare(folder.config).test
     assert Classifier.load(tmp_path / "a" / "model").score(x, y) == folder.history[-1].test_accuracy
     assert torch.equal(fit.model.scores(x), folder.fit().model.scores(x))
 
@@ -290,7 +290,7 @@ def test_with_patience_the_summary_is_of_the_model_that_was_kept(tmp_path: Path)
     folder = RunFolder.create(tmp_path / "a", RunConfig.of(**patient))
     fit = execute(folder)
     assert len(folder.history) < 9, "it was meant to run out of patience"
-    x, y = prepare(folder.config).data.test
+    x, y = prepare(folder.config).test
     assert Summary.of(folder).test_accuracy == pytest.approx(fit.model.score(x, y))
     kept, last = final_row(folder.history, folder.config), folder.history[-1]
     assert kept is not last

@@ -30,7 +30,7 @@ def test_a_run_is_the_fit_with_as_many_silos_a_round(tmp_path: Path) -> None:
     federation = LocalFederation(job.silos, "cpu", per_round=2)
     fit = Scaffold("linear", rounds=3, local_epochs=1, num_classes=10).fit(federation)
     assert [row.silos for row in run.history] == [row.silos for row in fit.history]
-    x, _ = job.data.test
+    x, _ = job.test
     assert torch.equal(run.fit().model.scores(x), fit.model.scores(x))
 
 

@@ -31,9 +31,9 @@ def look_at_run(folder: RunFolder, job: Job, fit: Fit) -> None:
     if rated_on(folder.history):  # private silos rate no model
         write_plots({config.method_name: folder.history}, plots, title=_title(config))
     folder.watcher.count("drawing", 1, 2)
-    if job.data.class_names:
+    if job.class_names:
         names = [silo.name for silo in job.silos] if config.data else []
-        write_split_plot(class_counts(job, fit.model.spec).numpy(), plots, job.data.class_names, names)
+        write_split_plot(class_counts(job, fit.model.spec).numpy(), plots, job.class_names, names)
     folder.watcher.count("drawing", 2, 2)
 
 

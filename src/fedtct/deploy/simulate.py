@@ -71,7 +71,7 @@ def fit_by_flower(folder: RunFolder, job: Job) -> Fit:
         own_model = config.model if is_function_name(config.model) else ""
         federation = FlowerFederation(grid, "simulation", terms, own_model=own_model, warn=folder.watcher.say)
         federation.on_reply = folder.watcher.reply
-        done.append(config.build(job.data.num_classes).fit(federation, test=job.data.test, journal=folder))
+        done.append(config.build(job.num_classes).fit(federation, test=job.test, journal=folder))
         federation.close()
 
     os.environ.update(QUIET)

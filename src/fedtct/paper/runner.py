@@ -221,13 +221,13 @@ class Runner:
         session, problem, first = None, None, None
         for run in runs:
             folder = self._seeded(run, lr, rounds, first)
-            tct = folder.config.build(job.data.num_classes)
+            tct = folder.config.build(job.num_classes)
             assert isinstance(tct, TCT)
             assert isinstance(tct.stage2, IterativeRegression)
             if session is None or problem is None:
                 federation = LocalFederation(job.silos, folder.config.device, precision=folder.config.precision)
                 federation.on_reply = folder.watcher.reply
-                session = tct.stage1.open(federation, job.data.test, folder)
+                session = tct.stage1.open(federation, job.test, folder)
                 recipe = tct.features.recipe(tct.stage1.run(session))
                 problem, first = convexify(session, recipe), folder.path
             session.journal = folder

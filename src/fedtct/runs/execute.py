@@ -16,7 +16,7 @@ def fit_here(folder: RunFolder, job: Job) -> Fit:
     config = folder.config
     federation = simulated(config, job)
     federation.on_reply = folder.watcher.reply
-    return config.build(job.data.num_classes).fit(federation, test=job.data.test, journal=folder)
+    return config.build(job.num_classes).fit(federation, test=job.test, journal=folder)
 
 
 def simulated(config: RunConfig, job: Job) -> LocalFederation:
@@ -45,5 +45,5 @@ def rehearse(config: RunConfig) -> Job:
     """Refuse, without writing anything, what ``execute`` would refuse before its first round."""
     job = prepare(config)
     federation = simulated(config, job)
-    config.build(job.data.num_classes).open(federation, job.data.test)
+    config.build(job.num_classes).open(federation, job.test)
     return job

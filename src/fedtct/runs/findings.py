@@ -53,7 +53,7 @@ def _find_all(folder: RunFolder, job: Job, fit: Fit) -> Exception | None:
         return None
     fit.model.on_batch = partial(folder.watcher.count, "rating the model")
     if not isinstance(fit.model.spec.task, Regression):
-        folder.find_out(CLASSES, lambda: confusion(fit.model, judge.x, judge.y, tested=job.data.test is not None))
+        folder.find_out(CLASSES, lambda: confusion(fit.model, judge.x, judge.y, tested=job.test is not None))
     folder.find_out(SILOS, lambda: judge.rate(fit.model, range(len(job.silos))))
     fit.model.on_batch = None
     try:
@@ -68,7 +68,7 @@ def holdings(job: Job, spec: NetworkSpec) -> Finding:
     if isinstance(spec.task, Regression):
         counts, names = [[len(silo) + len(silo.held_y)] for silo in job.silos], ["samples"]
     else:
-        counts, names = class_counts(job, spec).tolist(), list(job.data.class_names)
+        counts, names = class_counts(job, spec).tolist(), list(job.class_names)
     return {
         "class_names": names,
         "silos": [{"name": silo.name, "counts": row} for silo, row in zip(job.silos, counts, strict=True)],
@@ -104,12 +104,12 @@ class Judge:
     def of(cls, job: Job, spec: NetworkSpec) -> "Judge | None":
         """A judge, if there is anything to judge by."""
         holding = [silo for silo in job.silos if len(silo.held_y)]
-        if job.data.test is not None and not isinstance(spec.task, Regression):
-            return cls(job, spec, *job.data.test, held=len(holding) == len(job.silos))
+        if job.test is not None and not isinstance(spec.task, Regression):
+            return cls(job, spec, *job.test, held=len(holding) == len(job.silos))
         if not holding:
             return None
         everybody = pool(holding)
-        x, y = job.data.test or (everybody.held_x, everybody.held_y)
+        x, y = job.test or (everybody.held_x, everybody.held_y)
         return cls(job, spec, x, y, held=True)
 
     def for_many(self, models: int) -> "Judge":
@@ -158,7 +158,7 @@ def alone(folder: RunFolder, job: Job, judge: Judge) -> Finding:
             return found
     # FedAvg's first question with more epochs: before they are averaged, silos have trained alone.
     changed = {"method": "fedavg", "rounds": (1,), "patience": 0, "epsilon": 0.0, "trainable": settings["trainable"]}
-    stage1 = replace(folder.config, **changed).build(job.data.num_classes)
+    stage1 = replace(folder.config, **changed).build(job.num_classes)
     assert isinstance(stage1, Stage1)
     federation = LocalFederation(job.silos, folder.config.device, precision=folder.config.precision)
     session = stage1.open(federation)

@@ -31,19 +31,13 @@ from fedtct.tasks import Regression
 MOST_LINES = 12  # of an error about several silos' files
 
 
-class Known(NamedTuple):
-    """What is known about the data of all silos together."""
-
-    test: tuple[Any, Any] | None
-    num_classes: int | None  # none of a regression
-    class_names: tuple[str, ...]
-
-
 class Job(NamedTuple):
-    """What a run works on."""
+    """What a run works on; a regression has no classes."""
 
-    data: Known
     silos: list[Silo]
+    test: tuple[Any, Any] | None
+    num_classes: int | None = None
+    class_names: tuple[str, ...] = ()
 
 
 def own_files(config: RunConfig) -> dict[str, Path]:
@@ -74,7 +68,7 @@ def dealt_job(config: RunConfig) -> Job:
         )
     silos = [Silo(x[part], y[part], holdout=config.holdout, name=f"silo {index}") for index, part in enumerate(parts)]
     warn_of_memory(config, tuple(x.shape[1:]), data.num_classes, len(y) + len(data.test.y))
-    return Job(Known(data.test, data.num_classes, data.class_names), silos)
+    return Job(silos, data.test, data.num_classes, data.class_names)
 
 
 def own_job(config: RunConfig, watcher: Watcher) -> Job:
@@ -93,9 +87,9 @@ def own_job(config: RunConfig, watcher: Watcher) -> Job:
         warn_of_copies(rated, trained, "test samples", "leave them out of the test data")
     warn_of_memory(config, agreed.inputs.shape, agreed.outputs, sum(map(len, silos)) + (len(test[1]) if test else 0))
     if isinstance(agreed.task, Regression):
-        return Job(Known(test, None, ()), silos)
+        return Job(silos, test)
     names = agreed.task.names or tuple(map(str, range(agreed.outputs)))
-    return Job(Known(test, agreed.outputs, names), silos)
+    return Job(silos, test, agreed.outputs, names)
 
 
 def _read_silos(config: RunConfig, paths: Mapping[str, Path], watcher: Watcher) -> tuple[list[Silo], list[Description]]:
