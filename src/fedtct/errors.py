@@ -2,7 +2,7 @@
 
 import difflib
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from numbers import Integral, Real
 from typing import Any
 
@@ -118,15 +118,3 @@ def _finite(name: str, value: Any) -> float:
     if abs(value) > LARGEST_NUMBER:
         raise FedtctError(f"{name} must be at most {LARGEST_NUMBER:g}")
     return float(value)
-
-
-def each_once(say: Callable[[str], None]) -> Callable[..., None]:
-    """A function that shows each warning once: Python itself forgets them when a library changes its filters."""
-    shown: set[str] = set()
-
-    def show(message: Warning | str, *where: Any, **more: Any) -> None:
-        if (text := str(message)) not in shown:
-            shown.add(text)
-            say(f"warning: {text}")
-
-    return show

@@ -19,7 +19,8 @@ from fedtct.cli.paper import paper
 from fedtct.cli.report import report
 from fedtct.cli.run import run
 from fedtct.cli.stopping import INTERRUPTED, reason_of
-from fedtct.errors import FedtctError, each_once
+from fedtct.errors import FedtctError
+from fedtct.remarks import each_once
 
 BAD_INPUT = 2
 # Options whose first value must not be lost; of others the last counts, so that a script's can be overridden.

@@ -5,9 +5,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from fedtct.errors import each_once, one_line
+from fedtct.errors import one_line
 from fedtct.files import strict
 from fedtct.history import Row, as_plain
+from fedtct.remarks import each_once
 from fedtct.runs.watcher import Watcher
 
 SAYS, EVENT = "fedtct: ", "fedtct> "

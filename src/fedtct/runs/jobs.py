@@ -1,7 +1,7 @@
 """What a run works on: the data of its silos, read or dealt, with every check that can be made before training."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,12 +15,12 @@ from fedtct.data import Dataset, load_dataset, partition
 from fedtct.data.copies import warn_of_copies
 from fedtct.data.samples import as_inputs
 from fedtct.data.sources import NothingToIgnore, Reading, read_samples, read_silo, silo_paths
-from fedtct.errors import FedtctError, listing
+from fedtct.errors import FedtctError
 from fedtct.files import files_of
 from fedtct.hardware.devices import pick_device, pick_precision
 from fedtct.hardware.memory import free_bytes
 from fedtct.models import InputSpec, build_module, build_own
-from fedtct.remarks import joined_warnings
+from fedtct.remarks import Remarks, joined_warnings
 from fedtct.runs.config import RunConfig
 from fedtct.runs.provenance import TEST
 from fedtct.runs.watcher import Watcher
@@ -119,23 +119,6 @@ def _read_silos(config: RunConfig, paths: Mapping[str, Path], watcher: Watcher) 
         more = [f"and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
         raise FedtctError("\n".join(lines[:MOST_LINES] + more))
     return silos, told
-
-
-class Remarks(dict[str, dict[str, str]]):
-    """Messages about silos, grouped by their text without the silo's name: for each text, the silos' full messages."""
-
-    def add(self, text: str, name: str, path: Path) -> None:
-        """Add a message about a silo and its file."""
-        self.setdefault(text.removeprefix(str(path)).removeprefix(name), {})[name] = text
-
-    def lines(self) -> list[str]:
-        """Each message once, with the names of the other silos that it is about."""
-        said = [list(of.items()) for of in self.values()]
-        return [text + _so_are([name for name, _ in others]) for (_, text), *others in said]
-
-
-def _so_are(others: Sequence[str]) -> str:
-    return f" (the same in {listing(others)})" if others else ""
 
 
 def check_test(test: Path, silos: Mapping[str, Path]) -> None:
