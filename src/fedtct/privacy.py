@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fedtct.digests import whole_digest
 from fedtct.errors import FedtctError, check_whole
 from fedtct.least_squares import Sums
 from fedtct.models import Weights
-from fedtct.seeds import whole_digest
 
 AddNoise = Callable[[Weights, Weights, float, float, bytes], Weights]  # as noisy_update does
 LARGEST_EPSILON = 100.0  # a larger one would promise nothing

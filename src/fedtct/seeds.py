@@ -5,15 +5,12 @@ A resumed run therefore needs no generator state, and silos may answer in any or
 """
 
 import contextlib
-import hashlib
 import threading
 import zlib
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 import torch
-from torch import Tensor
 
 CPU = torch.device("cpu")
 _ALONE = threading.RLock()  # torch has one generator for all threads, which fits in several threads would share
@@ -41,20 +38,3 @@ def seeded(seed: int, device: torch.device = CPU) -> Iterator[None]:
 def generator(seed: int, *key: str | int) -> torch.Generator:
     """A generator of its own for each key, on the CPU, so that it draws the same on every machine."""
     return torch.Generator().manual_seed(derive(seed, *key))
-
-
-def digest(message: Mapping[str, Any], *more: str) -> str:
-    """A short digest of a message's content; it guards against accidents."""
-    return whole_digest(message, *more)[:16]
-
-
-def whole_digest(message: Mapping[str, Any], *more: str) -> str:
-    """A digest of a message's content for which nobody can find other content."""
-    result = hashlib.sha256(repr(more).encode())
-    for key, value in sorted(message.items()):
-        # With the name and kind of each part: the same bytes in other parts are another message.
-        kind = (value.dtype, value.shape) if isinstance(value, Tensor) else repr(value)
-        result.update(repr((key, kind)).encode())
-        if isinstance(value, Tensor):
-            result.update(value.cpu().numpy().tobytes())
-    return result.hexdigest()

@@ -25,8 +25,8 @@ from fedtct import (
     ScaffoldRegression,
     Silo,
 )
+from fedtct.digests import digest
 from fedtct.federation.local import content_bytes
-from fedtct.seeds import digest
 
 STAGE1 = {"rounds": 2, "local_epochs": 1, "batch_size": 8}
 METHODS = {

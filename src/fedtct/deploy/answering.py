@@ -19,6 +19,7 @@ from torch import Tensor
 
 from fedtct.deploy.cache import DataMarks, RunCache
 from fedtct.deploy.privacy_budget import Budget
+from fedtct.digests import digest
 from fedtct.errors import FedtctError
 from fedtct.federation.flower.wire import CHANGED, FORGET, FORGOT, OTHER_DATA, OWN_MODEL, Envelope, fixed_buffers
 from fedtct.federation.local import LocalFederation
@@ -28,7 +29,6 @@ from fedtct.models import NetworkSpec
 from fedtct.privacy import AddNoise
 from fedtct.questions import Message, about
 from fedtct.seated_silo import SeatedSilo
-from fedtct.seeds import digest
 from fedtct.silo import Silo, SiloData
 from fedtct.training.corrections import REMEMBERING
 

@@ -12,6 +12,7 @@ from fedtct.calibration import calibrate
 from fedtct.classifier import Fit, NetworkClassifier
 from fedtct.data.augment import check_augmentation
 from fedtct.data.pretext import check_pretext
+from fedtct.digests import digest
 from fedtct.early_stopping import OTHER_RATERS
 from fedtct.errors import FedtctError, check_not_negative, check_positive, check_whole, listing, make_plain
 from fedtct.federation import Cost, Federation, Replies
@@ -20,7 +21,6 @@ from fedtct.models import Model, Weights
 from fedtct.models.trial import try_training
 from fedtct.questions import Message
 from fedtct.rounds import Rounds, check_state, checked_round
-from fedtct.seeds import digest
 from fedtct.session import Session, Silos, Test, check_batches
 from fedtct.tasks import Score
 from fedtct.training import Frozen, LocalPlan, evaluate, split_trained

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedtct.digests import digest
 from fedtct.errors import FedtctError
 from fedtct.models import Network, Weights
 from fedtct.models.network import weight_buffers
-from fedtct.seeds import digest
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from flwr.serverapp import Grid
 from torch import Tensor
 
 from fedtct.agreement import misfit, novelties
+from fedtct.digests import digest
 from fedtct.errors import FedtctError
 from fedtct.federation.base import Cost, Federation, Replies
 from fedtct.federation.flower.exchange import Exchange, Terms
@@ -17,7 +18,6 @@ from fedtct.federation.flower.standing import Standing, as_tensors, under
 from fedtct.federation.flower.wire import FORGET, Envelope, fits_fp16, network_text
 from fedtct.models import NetworkSpec
 from fedtct.questions import Message, about
-from fedtct.seeds import digest
 
 PAUSE_SECONDS = 3.0
 
