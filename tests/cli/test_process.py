@@ -132,7 +132,7 @@ import sys, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from fedtct.cli import main
-from fedtct.data.files import DataFile, md5
+from fedtct.data.dataset_files import DataFile, md5
 from fedtct.data.layouts import FASHION_MNIST, LAYOUTS
 
 fetching, data, pause = import_module("fedtct.data.fetch"), bytes(range(256)) * 4096, float(sys.argv[1])

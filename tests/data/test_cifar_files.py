@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedtct.data.cifar_files import PIXELS, decode_binary, decode_python
-from fedtct.data.files import Content
+from fedtct.data.dataset_files import Content
 from fedtct.errors import FedtctError
 
 PATH = Path("somewhere/data_batch_1")

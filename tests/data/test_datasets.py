@@ -13,7 +13,7 @@ import torch
 
 from fedtct.data import Dataset, load_dataset, resolve_data_dir, verify
 from fedtct.data.class_names import CIFAR100_NAMES
-from fedtct.data.files import DataFile
+from fedtct.data.dataset_files import DataFile
 from fedtct.data.layouts import (
     CIFAR10_BINARY,
     CIFAR10_PYTHON,

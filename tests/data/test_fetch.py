@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from fedtct.data import fetch, verify
-from fedtct.data.files import DataFile
+from fedtct.data.dataset_files import DataFile
 from fedtct.data.layouts import CIFAR10_BINARY, FASHION_MNIST, LAYOUTS
 from fedtct.errors import FedtctError
 

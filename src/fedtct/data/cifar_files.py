@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fedtct.data.files import Content
+from fedtct.data.dataset_files import Content
 from fedtct.errors import FedtctError
 
 PIXELS = 3 * 32 * 32  # bytes of one picture: the red plane, the green, the blue

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedtct.data.cifar_files import Labels, Pictures
 from fedtct.data.class_names import CIFAR10_NAMES, CIFAR100_NAMES, FASHION_MNIST_NAMES
-from fedtct.data.files import DataFile, read_checked
+from fedtct.data.dataset_files import DataFile, read_checked
 from fedtct.data.layouts import choose_layout
 from fedtct.data.samples import as_samples
 from fedtct.errors import FedtctError, check_whole

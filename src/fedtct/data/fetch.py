@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 from urllib.error import HTTPError, URLError
 
+from fedtct.data.dataset_files import DataFile, FileCheck, examine, md5
 from fedtct.data.datasets import DATASETS, resolve_data_dir, unknown_dataset
-from fedtct.data.files import DataFile, FileCheck, examine, md5
 from fedtct.data.layouts import CIFAR10_BINARY, CIFAR100_BINARY, FASHION_MNIST, LAYOUTS, choose_layout
 from fedtct.errors import FedtctError
 

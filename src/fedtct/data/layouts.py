@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from fedtct.data.cifar_files import PIXELS, Labels, Pictures, decode_binary, decode_python
-from fedtct.data.files import Content, DataFile
+from fedtct.data.dataset_files import Content, DataFile
 from fedtct.errors import FedtctError
 
 Decode: TypeAlias = Callable[[Sequence[Content]], tuple[Pictures, Labels]]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedtct.data.numbers import warn_of_units
 from fedtct.data.numbers_as_texts import odd_ones
-from fedtct.data.odd_numbers import warn_of_odd_numbers
+from fedtct.data.suspicious_numbers import warn_of_suspicious_numbers
 from fedtct.data.table_code import NUMBER, TEXT, TO_IGNORE, Column, Facts, TableCode
 from fedtct.data.texts import spelt_alike
 from fedtct.errors import FedtctError, listing, quoted
@@ -34,7 +34,7 @@ def describe_table(table: pd.DataFrame, whose: str) -> list[dict[str, Any]]:
         told.append(asdict(facts.checked(whose)))
         _warn_of_many_texts(facts, whose)
         if facts.kind == NUMBER:
-            warn_of_odd_numbers(facts.name, values, TO_IGNORE)
+            warn_of_suspicious_numbers(facts.name, values, TO_IGNORE)
     return told
 
 

@@ -9,7 +9,7 @@ ENOUGH = 30  # rows, to recognise numbers of records: of so many random whole nu
 MARKS = [-9.0, *(sign * (10.0**digits - 1) for digits in range(2, 7) for sign in (1, -1))]  # -9, 99, -99 and so on
 
 
-def warn_of_odd_numbers(name: str, values: NDArray[np.float64], to_ignore: str) -> None:
+def warn_of_suspicious_numbers(name: str, values: NDArray[np.float64], to_ignore: str) -> None:
     """Warn if a column seems to have such numbers, in the same words in every silo."""
     if are_of_records(values):
         warnings.warn(

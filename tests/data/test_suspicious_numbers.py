@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedtct import FedAvg, Silo
-from fedtct.data.odd_numbers import MARKS, are_of_records, marks_of_missing
+from fedtct.data.suspicious_numbers import MARKS, are_of_records, marks_of_missing
 from fedtct.data.table_agreement import describe_table
 
 draws = np.random.default_rng(0)
