@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from fedtct.cli.compare import show
-from fedtct.cli.run import Json, Out
+from fedtct.cli.options import Json, Out
 from fedtct.cli.screen import Screen
 from fedtct.runs.places import next_free
 

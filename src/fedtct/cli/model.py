@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from fedtct.cli.options import Json
 from fedtct.cli.output import print_all, print_evaluation, print_json
 from fedtct.cli.screen import Screen
 
@@ -68,7 +69,7 @@ def evaluate(
     target: Target = "",
     own: Own = "",
     device: Device = "auto",
-    json: Annotated[bool, typer.Option("--json", help="print one JSON object, and no progress")] = False,
+    json: Json = False,
 ) -> None:
     """Compare a model's predictions with the true answers.
 

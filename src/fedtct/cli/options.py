@@ -1,13 +1,19 @@
-"""The settings of a run as options of a command, made from the fields of Settings."""
+"""Options that commands share: the settings of a run, made from the fields of Settings, and where runs go."""
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedtct.cli.help import HelpAll
 from fedtct.runs.settings import SETTINGS
+
+Config = Annotated[Path | None, typer.Option(help="a TOML file of settings; options override it", metavar="FILE")]
+Resume = Annotated[Path | None, typer.Option(help="resume what was stopped in this folder", metavar="DIR")]
+Out = Annotated[Path | None, typer.Option(help="the folder to make [under runs/]", metavar="DIR")]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON object, and no progress")]
 
 
 def with_settings(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedtct.cli.flower import need_flower
-from fedtct.cli.options import with_settings
+from fedtct.cli.options import Config, Json, Out, Resume, with_settings
 from fedtct.cli.output import print_choice, print_summary
 from fedtct.cli.reporting import look_at_run, optional_if, report_on, to_look_at
 from fedtct.cli.screen import Screen
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from fedtct.runs.plan import Plan
 
 ENGINES = ("local", "flower")
-Config = Annotated[Path | None, typer.Option(help="a TOML file of settings; options override it", metavar="FILE")]
-Resume = Annotated[Path | None, typer.Option(help="resume what was stopped in this folder", metavar="DIR")]
-Out = Annotated[Path | None, typer.Option(help="the folder to make [under runs/]", metavar="DIR")]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON object, and no progress")]
 Engine = Annotated[
     str,
     typer.Option(help="local, or flower for Flower's simulation on Ray [local]", metavar="NAME", show_default=False),
