@@ -1,4 +1,9 @@
-"""The command line: fedtct run, compare, demo, report, predict, evaluate, export, data, paper, deploy."""
+"""The command line: fedtct run, compare, demo, report, predict, evaluate, export, data, paper, deploy.
+
+- what commands share: help, options, screen, stopping, output, reporting, flower
+- commands: run, compare, demo, report, model, data, paper, deploy
+- all of them: app
+"""
 
 from fedtct.cli.app import app, main
 

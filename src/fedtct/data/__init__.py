@@ -1,4 +1,12 @@
-"""Data for federated training: datasets by name, their split over silos, and augmentation."""
+"""Data for federated training: silos' own files and tables, datasets by name and their split, and augmentation.
+
+- texts and numbers: texts, numbers, numbers_as_texts, suspicious_numbers
+- tables: tables, table_code, table_agreement
+- samples of any form: samples, holding_out, copies, splits
+- silos' own files: csv_lines, table_files, image_files, sources
+- published datasets: dataset_files, cifar_files, layouts, class_names, datasets, fetch
+- changes to samples in training: augment, pretext
+"""
 
 from fedtct.data.datasets import DATASETS, Dataset, Samples, load_dataset, resolve_data_dir
 from fedtct.data.fetch import fetch, verify

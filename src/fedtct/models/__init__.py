@@ -1,4 +1,9 @@
-"""Networks: a registry of names, and the flat form that the algorithms compute with."""
+"""Networks: a registry of names, and the flat form that the algorithms compute with.
+
+- modules by name: dense, simple_cnn, resnet, registry
+- their flat form: inputs, network, head, pretrained, spec, trial
+- and without it: plain
+"""
 
 from fedtct.models.head import find_head, head_size, other_heads
 from fedtct.models.inputs import InputSpec

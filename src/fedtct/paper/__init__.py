@@ -1,1 +1,6 @@
-"""The paper's evaluation as data: what was published, and what to run for it."""
+"""The paper's evaluation as data: what was published, what to run for it, and both side by side.
+
+- what was published: protocol, tables, figures, order
+- running it: folder, record, runner, carry
+- ours beside it: results, report
+"""

@@ -1,4 +1,9 @@
-"""Stage 2: federated solvers of the linear regression on tangent features, a file each."""
+"""Stage 2: federated solvers of the linear regression on tangent features, a file each.
+
+- what they share: base, inspection, convexify, iterative
+- solvers: scaffold, fedavg, gradient_descent, conjugate_gradient, ridge
+- many settings at once: grid
+"""
 
 from fedtct.stage2.base import Stage2
 from fedtct.stage2.conjugate_gradient import ConjugateGradient

@@ -1,4 +1,8 @@
-"""Convexify: the empirical neural tangent features of a network."""
+"""Convexify: the empirical neural tangent features of a network.
+
+- sampled gradients: dots_triton, dots, convolutions_triton, convolutions, rules, parts, layers, gradients
+- features: fresh_head, maps, normaliser
+"""
 
 from fedtct.tangent.fresh_head import check_head, feature_count
 from fedtct.tangent.gradients import tangent_features

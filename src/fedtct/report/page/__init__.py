@@ -1,4 +1,10 @@
-"""The report of runs: one page in one file, without anything from a network. Each section is a module."""
+"""The report of runs: one page in one file, without anything from a network. Each section is a module.
+
+- what is shown: problems, blocks
+- the results, on top: chosen, headline, reading, results
+- other sections: progress, dealing, silos, classes, stage2, traffic, reproduce
+- the page: write
+"""
 
 from fedtct.report.page.write import write_report
 
