@@ -1,4 +1,4 @@
-"""The layout shows the architecture: modules import only what is listed above them, in docs/design.md or their package."""
+"""The layout shows the architecture: modules import only what is listed above them, by docs/design.md or a package."""
 
 import ast
 import re
@@ -71,3 +71,9 @@ def test_no_two_test_files_share_a_name():
     """Pytest takes them for the same module, and collects neither."""
     names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
     assert sorted(names) == sorted(set(names))
+
+
+def test_design_names_modules_that_are_there():
+    told = re.findall(r"`([\w/]+\.(?:py|c))`", (ROOT / "docs" / "design.md").read_text(encoding="utf-8"))
+    assert len(told) > 20
+    assert [name for name in told if not (PACKAGE / name).is_file()] == []
