@@ -16,7 +16,7 @@ from fedtct.data.copies import warn_of_copies
 from fedtct.data.samples import as_inputs
 from fedtct.data.sources import NothingToIgnore, Reading, read_samples, read_silo, silo_paths
 from fedtct.errors import FedtctError
-from fedtct.files import files_of
+from fedtct.files import glance
 from fedtct.hardware.devices import pick_device, pick_precision
 from fedtct.hardware.memory import free_bytes
 from fedtct.models import InputSpec, build_module, build_own
@@ -101,7 +101,7 @@ def _read_silos(config: RunConfig, paths: Mapping[str, Path], watcher: Watcher) 
         for done, (name, path) in enumerate(paths.items(), 1):
             try:
                 with warnings.catch_warnings(record=True, action="always") as heard:
-                    x, y, groups = _read(path, how, _state(path))
+                    x, y, groups = _read(path, how, glance(path))
                     silos.append(Silo(x, y, task=config.task, holdout=config.holdout, groups=groups, name=name))
                     told.append(silos[-1].describe())
             except FedtctError as error:
@@ -167,14 +167,9 @@ def subset(data: Dataset, config: RunConfig) -> tuple[Tensor, Tensor]:
 
 
 @lru_cache(maxsize=1000)  # a comparison reads the same files many times
-def _read(path: Path, how: Reading, state: Any) -> tuple[Any, Any, Any]:
+def _read(path: Path, how: Reading, seen: str) -> tuple[Any, Any, Any]:
+    """What is in a silo's files, as they were when they were ``seen``."""
     return read_silo(path, how)
-
-
-def _state(path: Path) -> tuple[Any, ...]:
-    """Paths, times and sizes of the files: a cache key that changes with them."""
-    there = [file for file in files_of(path) if file.exists()]  # links may lead nowhere
-    return tuple((file.absolute(), (stat := file.stat()).st_mtime_ns, stat.st_size) for file in there)
 
 
 @lru_cache(maxsize=1)  # a comparison runs many configurations on one dataset

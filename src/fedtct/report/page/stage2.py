@@ -50,7 +50,7 @@ def section(problem: Problem) -> Section | None:
     stepping = {label: entry for label, entry in first.items() if "step_size" in entry[2]}
     if stepping:
         local = {label: entry for label, entry in stepping.items() if _by_itself(entry[0])}
-        bars = {label: _steps(problem, method, found) for label, (method, _, found) in local.items()}
+        bars = {label: _steps(method, found) for label, (method, _, found) in local.items()}
         blocks += [_one_or_choice(bars)] if bars else []
         blocks += _distances([entry for entry in inspected if "step_size" in entry[2]])
     if len(stepping) < len(first):
@@ -136,7 +136,7 @@ def _line(x: list[float], y: list[float], text: str) -> Trace:
     }
 
 
-def _steps(problem: Problem, method: Method, found: Finding) -> Chart:
+def _steps(method: Method, found: Finding) -> Chart:
     """Each silo's step as a share of the one at which its own steps would diverge."""
     shares = [found["step_size"] * value / 2 for value in found["largest_eigenvalues"]]
     names = called(found["silos"], len(shares))
