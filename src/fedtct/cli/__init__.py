@@ -1,6 +1,6 @@
 """The command line: fedtct run, compare, demo, report, predict, evaluate, export, data, paper, deploy.
 
-- what commands share: help, options, screen, stopping, output, reporting, flower
+- what commands share: help, options, screen, stopping, output, artifacts, flower
 - commands: run, compare, demo, report, model, data, paper, deploy
 - all of them: app
 """

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedtct.cli.artifacts import draw_comparison, optional_if, report_on, to_look_at
 from fedtct.cli.options import Config, Json, Out, Resume, with_settings
 from fedtct.cli.output import print_lines
-from fedtct.cli.reporting import draw_comparison, optional_if, report_on, to_look_at
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedtct.cli.artifacts import to_look_at
 from fedtct.cli.flower import need_flower
 from fedtct.cli.help import Commands
 from fedtct.cli.output import print_messages, print_summary
-from fedtct.cli.reporting import to_look_at
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedtct.cli.artifacts import look_at_run, optional_if, report_on, to_look_at
 from fedtct.cli.flower import need_flower
 from fedtct.cli.options import Config, Json, Out, Resume, with_settings
 from fedtct.cli.output import print_choice, print_summary
-from fedtct.cli.reporting import look_at_run, optional_if, report_on, to_look_at
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import Diverged, FedtctError, check_one_of

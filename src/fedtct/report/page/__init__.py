@@ -1,7 +1,7 @@
 """The report of runs: one page in one file, without anything from a network. Each section is a module.
 
 - what is shown: problems, blocks
-- the results, on top: chosen, headline, reading, results
+- the results, on top: chosen, headline, footnotes, results
 - other sections: progress, dealing, silos, classes, stage2, traffic, reproduce
 - the page: write
 """

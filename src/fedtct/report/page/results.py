@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from fedtct.report.page.blocks import Block, Note, Rating, Section, Table, TableRow, number, rating_of
 from fedtct.report.page.chosen import chosen_names
+from fedtct.report.page.footnotes import how_to_read, not_comparable
 from fedtct.report.page.headline import Result, introduction
 from fedtct.report.page.problems import Method, Problem
-from fedtct.report.page.reading import not_comparable, reading
 from fedtct.runs.common_class import CommonClass
 from fedtct.runs.summary import in_megabytes
 from fedtct.runs.tables import CENTRALIZED, Line
@@ -33,7 +33,7 @@ def section(problem: Problem) -> Section:
         reached, *rest = _cells(method, line, bound, rating)
         more = [_beside(method, line, common.get(method.label), rating)] if beside else []
         rows.append(TableRow([method.label, *seeds, reached, *more, *rest], method))
-    notes = [reading(problem, rating), not_comparable(problem)]
+    notes = [how_to_read(problem, rating), not_comparable(problem)]
     blocks: list[Block] = [Table(columns, rows), *(Note(text) for text in notes if text)]
     return Section(problem.title, blocks, intro=introduction(problem, results, bound, common, rating))
 

@@ -16,8 +16,8 @@ from fedtct.runs.tables import CENTRALIZED
 UNCOVERED = "What this page says about single silos and classes is known only in simulations, and ε does not cover it."
 
 
-def reading(problem: Problem, rating: Rating) -> str:
-    """How to read the table, and what it does not tell."""
+def how_to_read(problem: Problem, rating: Rating) -> str:
+    """What the table's numbers are, and what it does not tell."""
     runs = [run for method in problem.methods for run in method.counted]
     rated = [run for method in problem.methods if method.over for run in method.counted] or runs
     by_chance = "" if problem.regression else _by_chance(rated, rating)
