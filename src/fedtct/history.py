@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, overload
 from torch import Tensor
 
 from fedtct.federation import Cost, Replies
+from fedtct.questions import HELD
 from fedtct.tasks import Regression, Score, Task
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Finding = dict[str, Any]  # plain values, for JSON
+Record = dict[str, Any]  # plain values, for JSON
+Finding = Record  # what only a report shows of a run
 State = dict[str, Any]  # an algorithm's server side between rounds: tensors and plain numbers
 
 RATED_ON = {
@@ -99,7 +101,7 @@ class Row(Rated):
     @classmethod
     def of(cls, stage: str, number: int, cost: Cost, task: Task, replies: Replies | None, test: Score | None) -> "Row":
         """Put a row together from what the silos and the test set say about a model."""
-        train, held = (replies.scores(which) if replies else None for which in ("", "held_"))
+        train, held = (replies.scores(which) if replies else None for which in ("", HELD))
         # A silo's own rating is on what it holds out, or on what it trains on if that is nothing.
         own = [kept if kept.samples else learnt for kept, learnt in zip(held or train or (), train or (), strict=True)]
         sums = {"train": Score.total(train or []), "holdout": Score.total(held or []), "test": test or Score()}
@@ -189,11 +191,11 @@ class Journal:
     def __init__(self) -> None:
         self.history = History()
 
-    def agreement(self) -> Finding | None:
+    def agreement(self) -> Record | None:
         """What the silos agreed on when the run began; none if it is new."""
         return None
 
-    def keep_agreement(self, agreement: Finding) -> None:
+    def keep_agreement(self, agreement: Record) -> None:
         """Keep what the silos agreed on: it holds for the whole run, whoever is there when the run goes on."""
 
     def begin(self, stage: str, rounds: int, done: int) -> None:

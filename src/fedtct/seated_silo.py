@@ -17,7 +17,7 @@ from fedtct.least_squares import LocalFeatures, LocalRegression, Sums, times
 from fedtct.models import Network, NetworkSpec, Weights
 from fedtct.models.trial import try_tokens
 from fedtct.privacy import AddNoise, draw_key, is_noised, noisy_sums, noisy_update
-from fedtct.questions import QUESTIONS, Message
+from fedtct.questions import HELD, QUESTIONS, Message
 from fedtct.seeds import derive
 from fedtct.silo import SiloData
 from fedtct.tangent import Normaliser, Recipe, TangentMap, tangent_map
@@ -333,5 +333,5 @@ def _start(message: Message) -> Weights:
 
 def _score_reply(train: Score, held: Score) -> Message:
     """Scores as entries of a reply; of classes without shift and spread, which only numbers have."""
-    numbers = {f"{which}{key}": v for which, s in (("", train), ("held_", held)) for key, v in s._asdict().items()}
+    numbers = {f"{which}{key}": v for which, s in (("", train), (HELD, held)) for key, v in s._asdict().items()}
     return {key: v for key, v in numbers.items() if v or not key.endswith(("shift", "spread"))}

@@ -16,7 +16,7 @@ from fedtct.answers import check_classes, warn_of_idle_outputs
 from fedtct.data.samples import as_samples, from_dataset
 from fedtct.errors import FedtctError, listing
 from fedtct.federation import Federation, LocalFederation, Replies
-from fedtct.history import Finding, Journal
+from fedtct.history import Journal, Record
 from fedtct.models import Model, Network, NetworkSpec, build_own, find_head, head_size, other_heads
 from fedtct.models.network import check_layout
 from fedtct.models.pretrained import StateDict, read_state_dict, stem_of
@@ -179,7 +179,7 @@ def _new_agreement(told: Replies, num_classes: int | None, private: bool) -> Agr
     return agree(told.messages, num_classes, private, names=told.cost.silos)._replace(silos=silos, held=held)
 
 
-def _kept_agreement(record: Finding, num_classes: int | None) -> Agreement:
+def _kept_agreement(record: Record, num_classes: int | None) -> Agreement:
     """What was agreed on when the run began; refused if another number of classes is asked for now."""
     try:
         agreed = Agreement.from_record(record)

@@ -15,7 +15,7 @@ from fedtct.classifier import MODEL_FILE, Classifier, Fit
 from fedtct.errors import Diverged, FedtctError
 from fedtct.files import drop_halves, read_json, sync, write_json, write_text
 from fedtct.hardware.devices import pick_device
-from fedtct.history import Checkpoint, Finding, History, Journal, Row
+from fedtct.history import Checkpoint, Finding, History, Journal, Record, Row
 from fedtct.models import Model
 from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
 from fedtct.runs.config import RunConfig
@@ -46,7 +46,7 @@ class RunFolder(Journal):
         self.provenance = Provenance(path, config)
         self._opened = False
         self._new = False  # not on disk yet: whatever is in the folder is another process's
-        self._agreement: Finding | None = None  # a new run's, to be written when it begins
+        self._agreement: Record | None = None  # a new run's, to be written when it begins
         self._next_save = 0.0  # by the clock of time.monotonic
 
     @classmethod
@@ -93,13 +93,13 @@ class RunFolder(Journal):
         """What a finished run ended with."""
         return Fit(Classifier.load(self.path / MODEL, own_model(self.config), self.config.device), self.history)
 
-    def agreement(self) -> Finding | None:
+    def agreement(self) -> Record | None:
         """What the silos agreed on when the run began; none if it is new."""
         path = self.path / AGREEMENT
-        found: Finding | None = read_json(path) if self._has(path) else None
+        found: Record | None = read_json(path) if self._has(path) else None
         return found
 
-    def keep_agreement(self, agreement: Finding) -> None:
+    def keep_agreement(self, agreement: Record) -> None:
         """Keep the agreement, to be written when the first stage begins."""
         self._agreement = agreement
 
