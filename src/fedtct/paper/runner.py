@@ -24,10 +24,10 @@ from fedtct.models.pretrained import write_state_dict
 from fedtct.paper.folder import KEPT, OutOfTime, PaperRun, Paused, begun, new_half, resumed
 from fedtct.paper.protocol import HOLDOUT, SCALES, STAGE1_IS, STAGE2_LR, Retrain, Run, Tangent, Train
 from fedtct.paper.record import write_result
-from fedtct.runs.checkpoint import read_checkpoint, write_checkpoint
+from fedtct.runs.checkpoint import checkpoint_of, read_checkpoint, write_checkpoint
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import execute
-from fedtct.runs.folder import CHECKPOINTS, CONFIG, RunFolder
+from fedtct.runs.folder import CONFIG, RunFolder
 from fedtct.runs.jobs import prepare
 from fedtct.runs.metrics import METRICS, read_rows, to_line
 from fedtct.runs.plan import Watch
@@ -144,7 +144,7 @@ class Runner:
         """Begin with the rounds of the run at the shorter scale, which are the same, if all files of it are there."""
         shorter_tag = STAGE1_IS[self.scale.name] + self.tag.removeprefix(self.scale.name)
         shorter = folder.with_name(folder.name.removesuffix(self.tag) + shorter_tag)
-        saved = shorter / CHECKPOINTS / "stage1.safetensors"
+        saved = checkpoint_of(shorter, "stage1")
         if not saved.is_file() or RunFolder.read(shorter).config.differences(asdict(config)) != ["rounds"]:
             return
         at = read_checkpoint(saved, pick_device("cpu"))
@@ -154,11 +154,11 @@ class Runner:
         if not whole or not bool(at.state["parameters"].isfinite().all()):
             return
         half = new_half(folder)
-        (half / CHECKPOINTS).mkdir(parents=True)
+        checkpoint_of(half, "stage1").parent.mkdir(parents=True)
         for name in (METRICS, ENVIRONMENT, *kept):
             shutil.copy(shorter / name, half)
         # Its last row is only a rating, which the next round gives again.
-        write_checkpoint(half / CHECKPOINTS / saved.name, replace(at, finished=False), rows=at.round)
+        write_checkpoint(checkpoint_of(half, "stage1"), replace(at, finished=False), rows=at.round)
         write_text(half / CONFIG, config.to_toml())
         half.rename(folder)
 
@@ -256,12 +256,12 @@ class Runner:
             if first is not None:
                 rows = [row for row in read_rows(first) if row.stage != "stage2"]
                 for name in ("stage1", "convexify"):
-                    shutil.copy(first / CHECKPOINTS / f"{name}.safetensors", half / CHECKPOINTS)
+                    shutil.copy(checkpoint_of(first, name), checkpoint_of(half, name))
             else:
                 rows = [row for row in read_rows(source) if row.round < rounds]
                 if rounds:
                     kept = read_checkpoint(source / KEPT.format(rounds), pick_device("cpu"))
-                    write_checkpoint(half / CHECKPOINTS / "stage1.safetensors", kept, len(rows))
+                    write_checkpoint(checkpoint_of(half, "stage1"), kept, len(rows))
             write_text(half / METRICS, "".join(map(to_line, rows)))
             half.rename(folder)
         return self._open(folder, config)

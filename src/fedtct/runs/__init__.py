@@ -1,7 +1,7 @@
 """Runs as folders: configuration, checkpoints, metrics, resuming, and several runs compared.
 
 - what a run is: toml, values, settings, methods, config
-- its folder: lock, places, metrics, checkpoint, environment, provenance, finding_types, watcher, folder
+- its folder: lock, places, metrics, checkpoint, rewind, environment, provenance, finding_types, watcher, folder
 - running it: jobs, execute, plan
 - what came of it: summary, common_class, findings
 - several runs: choose, compare

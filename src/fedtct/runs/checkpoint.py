@@ -17,8 +17,14 @@ from fedtct.federation import Cost
 from fedtct.files import replacing
 from fedtct.history import Checkpoint
 
+CHECKPOINTS = "checkpoints"  # a part of a run folder
 HEADER = "checkpoint"
 DOT = "."  # between the names of nested values; a dot in a name is written as %2E
+
+
+def checkpoint_of(run: Path, stage: str) -> Path:
+    """Where a run keeps a stage's checkpoint."""
+    return run / CHECKPOINTS / f"{stage}.safetensors"
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint, rows: int) -> None:

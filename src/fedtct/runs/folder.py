@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,21 +14,22 @@ from fedtct.classifier import MODEL_FILE, Classifier, Fit
 from fedtct.errors import Diverged, FedtctError
 from fedtct.files import drop_halves, read_json, sync, write_json, write_text
 from fedtct.hardware.devices import pick_device
-from fedtct.history import Checkpoint, Finding, History, Journal, Record, Row
+from fedtct.history import Checkpoint, Finding, Journal, Record, Row
 from fedtct.models import Model
-from fedtct.runs.checkpoint import read_checkpoint, rows_at, write_checkpoint
+from fedtct.runs.checkpoint import CHECKPOINTS, checkpoint_of, read_checkpoint, write_checkpoint
 from fedtct.runs.config import RunConfig
 from fedtct.runs.finding_types import DIVERGED, STAGE2, read_finding
 from fedtct.runs.lock import hold, release
-from fedtct.runs.metrics import METRICS, from_line, read_rows, to_line
+from fedtct.runs.metrics import METRICS, read_rows, to_line
 from fedtct.runs.places import free_folder, resuming
 from fedtct.runs.provenance import Provenance
+from fedtct.runs.rewind import rewind
 from fedtct.runs.settings import as_value, read_toml
 from fedtct.runs.toml import as_toml
 from fedtct.runs.watcher import Watcher
 
 CONFIG = "config.toml"
-AGREEMENT, CHECKPOINTS, MODEL, FINDINGS = "agreement.json", "checkpoints", "model", "findings"
+AGREEMENT, MODEL, FINDINGS = "agreement.json", "model", "findings"
 CHECKPOINT_SHARE = 0.1  # the largest part of a run's time for checkpoints; lost rounds are computed again
 
 
@@ -71,7 +71,11 @@ class RunFolder(Journal):
             folder._check_engine()
             hold(path, cls.lock_seconds)
             folder._drop_halves()
-        folder._rewind()
+        if not folder.finished:  # asked again: the process that held the folder may have come to the end
+            rewind(path)
+            if not checkpoint_of(path, "stage2").is_file():  # stage 2 begins anew, perhaps with other steps
+                folder._finding(STAGE2).unlink(missing_ok=True)
+        folder.history = read_rows(path)
         return folder
 
     @classmethod
@@ -133,7 +137,7 @@ class RunFolder(Journal):
         start = time.monotonic()
         if self.history:
             sync(self.path / METRICS)  # rows must not reach the disk after the checkpoint that counts them
-        write_checkpoint(self._checkpoint(stage), checkpoint, rows=len(self.history))
+        write_checkpoint(checkpoint_of(self.path, stage), checkpoint, rows=len(self.history))
         end = time.monotonic()
         self._next_save = end + (end - start) * (1 / CHECKPOINT_SHARE - 1)
 
@@ -143,7 +147,7 @@ class RunFolder(Journal):
 
     def restore(self, stage: str) -> Checkpoint | None:
         """The stage's checkpoint."""
-        path = self._checkpoint(stage)
+        path = checkpoint_of(self.path, stage)
         return read_checkpoint(path, self.device) if self._has(path) else None
 
     @property
@@ -190,7 +194,7 @@ class RunFolder(Journal):
     @property
     def way_out(self) -> str:
         """What to do if stage 2 refused its step size: stage 1 is not lost. Empty for other failures."""
-        if not self.failure or not self._has(self._checkpoint("convexify")):
+        if not self.failure or not self._has(checkpoint_of(self.path, "convexify")):
             return ""
         return f" Stage 1 is kept: set another stage2_lr (--stage2-lr auto) and resume with `{self.go_on}`"
 
@@ -218,9 +222,6 @@ class RunFolder(Journal):
     def _finding(self, name: str) -> Path:
         return self.path / FINDINGS / f"{name}.json"
 
-    def _checkpoint(self, stage: str) -> Path:
-        return self.path / CHECKPOINTS / f"{stage}.safetensors"
-
     @property
     def go_on(self) -> str:
         """The command that resumes the run."""
@@ -236,36 +237,6 @@ class RunFolder(Journal):
         if self.begun_with != self.engine:
             raise FedtctError(f"{self.path} was started with another command: resume it with `{self.go_on}`")
 
-    def _rewind(self) -> None:
-        """Drop rows after the newest checkpoint: their rounds will be run again."""
-        metrics = self.path / METRICS
-        lines = metrics.read_bytes().splitlines(keepends=True) if metrics.is_file() else []
-        if not self.finished:
-            count = self._rows_kept(lines)
-            if len(lines) < count:
-                raise FedtctError(
-                    f"{metrics} is damaged: it has {len(lines)} rows, but its checkpoint comes after {count}"
-                )
-            if len(lines) > count:
-                os.truncate(metrics, sum(map(len, lines[:count])))
-            lines = lines[:count]
-            if not self._checkpoint("stage2").is_file():  # stage 2 begins anew, perhaps with other steps
-                self._finding(STAGE2).unlink(missing_ok=True)
-        self.history = History([from_line(line, metrics) for line in lines])
-
-    def _rows_kept(self, lines: list[bytes]) -> int:
-        """How many rows come before the newest checkpoint.
-
-        A checkpoint does not count, and is removed, if that of a stage before it is lost.
-        """
-        saved = {path: rows_at(path) for path in (self.path / CHECKPOINTS).glob("*.safetensors")}
-        for path, count in saved.copy().items():
-            rows = [from_line(line, self.path / METRICS) for line in lines[:count]]
-            if any(self._checkpoint(row.stage) not in saved for row in rows):
-                path.unlink()
-                saved[path] = 0
-        return max(saved.values(), default=0)
-
 
 def read_settings(path: Path) -> dict[str, Any]:
     """The settings of the run at a path; refused without a method, as every run's config.toml has one."""
@@ -280,7 +251,7 @@ def check_same(path: Path, config: RunConfig, given: Mapping[str, Any]) -> None:
 
     Only stage 2's steps may change before it has taken any: else a step size that it refuses would cost stage 1.
     """
-    open_to_change = () if (path / CHECKPOINTS / "stage2.safetensors").is_file() else ("stage2_lr", "steps")
+    open_to_change = () if checkpoint_of(path, "stage2").is_file() else ("stage2_lr", "steps")
     if different := [name for name in config.differences(given) if name not in open_to_change]:
         pairs = ((name, as_toml(getattr(config, name)), as_toml(as_value(name, given[name]))) for name in different)
         told = "; ".join(f"{name} was {there}, now it is {here}" for name, there, here in pairs)
