@@ -20,7 +20,7 @@ from fedtct.privacy import AddNoise, draw_key, is_noised, noisy_sums, noisy_upda
 from fedtct.questions import HELD, QUESTIONS, Message
 from fedtct.seeds import derive
 from fedtct.silo import SiloData
-from fedtct.tangent import Normaliser, Recipe, TangentMap, tangent_map
+from fedtct.tangent import Normaliser, Recipe, TangentMap, shared_map
 from fedtct.tasks import NUMBERED, Answers, Classification, Score
 from fedtct.training import (
     Frozen,
@@ -300,7 +300,7 @@ class SeatedSilo:
 
     def _tangent_map(self, message: Message) -> TangentMap:
         recipe = Recipe(**{field: message[field] for field in Recipe._fields})
-        return tangent_map(self.spec, recipe, self.network.device)
+        return shared_map(self.spec, recipe, self.network.device)
 
 
 def take_steps(

@@ -12,7 +12,7 @@ from fedtct.hardware.precision import full_precision
 from fedtct.history import Checkpoint, Row, State
 from fedtct.least_squares import times
 from fedtct.session import Session
-from fedtct.tangent import Moments, Normaliser, Recipe, normalised, tangent_map
+from fedtct.tangent import Moments, Normaliser, Recipe, normalised, shared_map
 from fedtct.tasks import Score
 
 
@@ -83,7 +83,7 @@ class LinearTest:
         self.test, self.score = session.test, session.spec.task.squared_score
         if self.test is None:
             return
-        tangents = tangent_map(session.spec, recipe, session.network.device)
+        tangents = shared_map(session.spec, recipe, session.network.device)
         self.z = normalised(tangents.batches(self.test.x), len(self.test.y), normaliser)
 
     @full_precision()

@@ -6,7 +6,7 @@
 
 from fedtct.tangent.fresh_head import check_head, feature_count
 from fedtct.tangent.gradients import tangent_features
-from fedtct.tangent.maps import Recipe, TangentFeatures, TangentMap, tangent_map
+from fedtct.tangent.maps import Recipe, TangentFeatures, TangentMap, shared_map
 from fedtct.tangent.normaliser import LinearModel, Moments, Normaliser, feature_rows, normalised
 
 __all__ = [
@@ -20,6 +20,6 @@ __all__ = [
     "feature_count",
     "feature_rows",
     "normalised",
+    "shared_map",
     "tangent_features",
-    "tangent_map",
 ]

@@ -87,7 +87,7 @@ class TangentMap:
         return nn.functional.normalize(features.nan_to_num_(0.0, 0.0, 0.0)) if self.bounded else features
 
 
-def tangent_map(spec: NetworkSpec, recipe: Recipe, device: torch.device) -> TangentMap:
+def shared_map(spec: NetworkSpec, recipe: Recipe, device: torch.device) -> TangentMap:
     """The map, made once: silos of one process ask for the same one after another, and making it takes a while."""
     return _made_once(spec, recipe, device, recipe.parameters._version)
 
