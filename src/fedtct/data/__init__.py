@@ -1,5 +1,7 @@
 """Data for federated training: silos' own files and tables, datasets by name and their split, and augmentation.
 
+Its modules, each after those that it imports:
+
 - texts and numbers: texts, numbers, numbers_as_texts, suspicious_numbers
 - tables: tables, table_code, table_agreement
 - samples of any form: samples, holding_out, copies, splits

@@ -1,5 +1,7 @@
 """Networks: a registry of names, and the flat form that the algorithms compute with.
 
+Its modules, each after those that it imports:
+
 - modules by name: dense, simple_cnn, resnet, registry
 - their flat form: inputs, network, head, pretrained, spec, trial
 - and without it: plain

@@ -1,5 +1,7 @@
 """Runs as folders: configuration, checkpoints, metrics, resuming, and several runs compared.
 
+Its modules, each after those that it imports:
+
 - what a run is: toml, values, settings, methods, config
 - its folder: lock, places, metrics, checkpoint, rewind, environment, provenance, finding_types, watcher, folder
 - running it: jobs, execute, plan

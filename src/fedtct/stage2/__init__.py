@@ -1,5 +1,7 @@
 """Stage 2: federated solvers of the linear regression on tangent features, a file each.
 
+Its modules, each after those that it imports:
+
 - what they share: base, inspection, convexify, iterative
 - solvers: scaffold, fedavg, gradient_descent, conjugate_gradient, ridge
 - many settings at once: grid

@@ -1,5 +1,7 @@
 """Convexify: the empirical neural tangent features of a network.
 
+Its modules, each after those that it imports:
+
 - sampled gradients: dots_triton, dots, convolutions_triton, convolutions, rules, parts, layers, gradients
 - features: fresh_head, maps, normaliser
 """

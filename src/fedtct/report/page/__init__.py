@@ -1,5 +1,7 @@
 """The report of runs: one page in one file, without anything from a network. Each section is a module.
 
+Its modules, each after those that it imports:
+
 - what is shown: problems, blocks
 - the results, on top: chosen, headline, footnotes, results
 - other sections: progress, dealing, silos, classes, stage2, traffic, reproduce
