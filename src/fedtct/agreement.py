@@ -9,7 +9,6 @@ import math
 import statistics
 import warnings
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -36,13 +35,13 @@ class Agreement(NamedTuple):
     inputs: InputSpec
     task: Task
     outputs: int
-    silos: Mapping[str, int] = MappingProxyType({})  # how many samples each trains on, in their order
-    held: Mapping[str, int] = MappingProxyType({})  # and how many it holds out
+    silos: Mapping[str, int]  # how many samples each trains on, in their order
+    held: Mapping[str, int]  # and how many it holds out
 
     @property
     def everybody_holds_out(self) -> bool:
         """Whether every silo holds samples out, so that ratings on them say something about each."""
-        return bool(self.held) and all(self.held.values())
+        return all(self.held.values())
 
     def record(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -88,16 +87,17 @@ def agree(
 ) -> Agreement:
     """What follows from all descriptions; refused if some silo's data is of another kind.
 
-    If silos are private, ``num_classes`` must be known, and pixels are scaled by constants. ``names`` are for errors.
+    If silos are private, ``num_classes`` must be known, and pixels are scaled by constants. ``names`` are the silos'.
     """
     silos = dict(zip(names or [f"silo {index}" for index in range(len(told))], told, strict=True))
     _check_alike("samples are of kind", {name: silo["kind"] for name, silo in silos.items()})
     answers = {name: silo["answers"] for name, silo in silos.items()}
     _check_alike("what is to be learnt is", answers, "; for files, set task to classification or regression")
+    sizes, held = ({name: silo[number] for name, silo in silos.items()} for number in ("n", "held"))
     if private:
-        return _without_looking(silos, num_classes or 0)
+        return Agreement(_inputs_without_looking(silos), Classification(), num_classes or 0, sizes, held)
     task, outputs = agree_on_answers(silos, num_classes)
-    return Agreement(_agree_on_inputs(silos), task, outputs)
+    return Agreement(_agree_on_inputs(silos), task, outputs, sizes, held)
 
 
 def _check_alike(what: str, told: Mapping[str, object], hint: str = "") -> None:
@@ -110,14 +110,14 @@ def _check_alike(what: str, told: Mapping[str, object], hint: str = "") -> None:
         raise FedtctError(f"{what} {' and '.join(parts)}: they must be alike{hint}")
 
 
-def _without_looking(silos: dict[str, Description], num_classes: int) -> Agreement:
+def _inputs_without_looking(silos: dict[str, Description]) -> InputSpec:
     first = next(iter(silos.values()))
     check_private(first)
     shape = _same_shape(silos)
     if first["kind"] != "pixels":
-        return Agreement(InputSpec(shape, getattr(torch, first["kind"])), Classification(), num_classes)
+        return InputSpec(shape, getattr(torch, first["kind"]))
     half = (0.5,) * shape[0]
-    return Agreement(InputSpec(shape, torch.uint8, half, half), Classification(), num_classes)
+    return InputSpec(shape, torch.uint8, half, half)
 
 
 def check_private(told: Description) -> None:

@@ -166,17 +166,12 @@ def _agree(
     """What silos agree on; a run that goes on keeps what it began with, even if a silo is missing or changed by now."""
     before = journal.agreement()
     if before is None:
-        return _new_agreement(told, num_classes, private)
+        names = told.cost.silos or ["Centralized"]  # pooled data belongs to no silo
+        return agree(told.messages, num_classes, private, names=names)
     agreed = _kept_agreement(before, num_classes)
     _leave_out_misfits(federation, agreed, told)
     federation.expect(agreed.silos)
     return agreed
-
-
-def _new_agreement(told: Replies, num_classes: int | None, private: bool) -> Agreement:
-    names = told.cost.silos or ["Centralized"]  # pooled data belongs to no silo
-    silos, held = (dict(zip(names, told.values(number), strict=True)) for number in ("n", "held"))
-    return agree(told.messages, num_classes, private, names=told.cost.silos)._replace(silos=silos, held=held)
 
 
 def _kept_agreement(record: Record, num_classes: int | None) -> Agreement:
