@@ -59,13 +59,7 @@ def choose(
     plan: Plan, folder: str | Path, *, resume: bool = False, watch: Watch | None = None, look: Look | None = None
 ) -> Choice:
     """Run all candidates and decide between them."""
-    made: list[Choice] = []
-
-    def settle(place: str, runs: Mapping[str, RunFolder]) -> None:
-        made.append(decide(Path(folder, place), runs))
-
-    plan.execute(folder, resume=resume, watch=watch, look=look, settle=settle)
-    (choice,) = made
+    choice = decide(Path(folder), plan.execute(folder, resume=resume, watch=watch, look=look))
     if choice.ratings[choice.best.path.name] is None:
         raise _none_chosen(choice.ratings, folder)
     return choice
@@ -131,7 +125,7 @@ def chosen(path: Path) -> Path:
         return path
     plan = Plan.read(path)
     if plan.purpose != "choose":
-        names = plan.runs if "" in plan.parts else plan.parts
+        names = plan.parts if plan.chooses else plan.runs
         raise FedtctError(f"{path} holds several runs: give the folder of one of them, {listing(names)}")
     if (choice := read_choice(path)) is None:
         raise FedtctError(f"{path} has not chosen yet: resume it with `{resuming(COMMANDS[plan.purpose], path)}`")

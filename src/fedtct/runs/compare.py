@@ -46,9 +46,8 @@ def carry_out(
     def settle(name: str, candidates: Mapping[str, RunFolder]) -> None:
         best[name] = decide(Path(folder, name), candidates).best
 
-    chooses = "" not in plan.parts
-    runs = plan.execute(folder, resume=resume, watch=watch, look=look, settle=settle if chooses else None)
-    return best if chooses else runs
+    runs = plan.execute(folder, resume=resume, watch=watch, look=look, settle=settle)
+    return best or runs
 
 
 def share_rounds(method: str, settings: Mapping[str, Any]) -> dict[str, Any]:

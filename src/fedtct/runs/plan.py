@@ -20,7 +20,7 @@ PLAN = "plan.json"
 COMMANDS = {"compare": "fedtct compare", "choose": "fedtct run"}  # a plan's command, by its purpose
 
 Watch = Callable[[str, RunConfig], Watcher]  # makes a watcher for a run, by its name
-# Chooses between runs; given their folder's place in the plan's folder.
+# Chooses between runs of a comparison, given the name of their folder in the plan's.
 Settle = Callable[[str, Mapping[str, RunFolder]], None]
 
 
@@ -66,6 +66,11 @@ class Plan:
             folders.setdefault(folder, {})[candidate] = config
         return {folder: Plan("choose", runs) if folder else self for folder, runs in folders.items()}
 
+    @property
+    def chooses(self) -> bool:
+        """Whether held-out samples choose between runs: between all of them, or within each part."""
+        return self.purpose == "choose" or "" not in self.parts
+
     def finished(self, folder: str | Path) -> bool:
         """Whether every run has come to its end in this folder."""
         return not self._unfinished(Path(folder))
@@ -84,8 +89,8 @@ class Plan:
     ) -> dict[str, RunFolder]:
         """Run what is not finished yet; all of that is rehearsed before the first run starts.
 
-        A run that diverges to no model is given up, and the others go on. ``settle`` is called for each choice as soon
-        as its runs are over.
+        A run that diverges to no model is given up, and the others go on. ``settle`` is called for each choice of a
+        comparison as soon as its runs are over.
         """
         folder = Path(folder) if resume else free_folder(folder)
         left = self._unfinished(folder)
@@ -93,7 +98,7 @@ class Plan:
             if (folder / name / CONFIG).is_file():
                 RunFolder.read(folder / name).provenance.check_silos(own_files(self.runs[name]))
             job, share = rehearse(self.runs[name]), self.runs[name].holdout
-            if settle and not any(len(silo.held_y) for silo in job.silos):
+            if self.chooses and not any(len(silo.held_y) for silo in job.silos):
                 raise FedtctError(f"no silo has enough samples to hold out {share:g} of them: use a larger holdout")
         if not left:
             return self._carry_out(folder, watch, look, settle)
@@ -118,7 +123,7 @@ class Plan:
                 part.write(folder / place)
             names = {name: f"{place}/{name}" if place else name for name in part.runs}
             runs = {name: self._run(folder, whole, watch, look) for name, whole in names.items()}
-            if settle and part.purpose == "choose":
+            if settle and place:
                 settle(place, runs)
             done |= {names[name]: run for name, run in runs.items()}
         return done
