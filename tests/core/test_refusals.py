@@ -232,7 +232,7 @@ def test_silos_are_called_by_their_names():
         (lambda: TCT("mlp", stage1="fedavg"), "stage1 must be a Stage1"),
         (lambda: TCT("mlp", stage2="ridge"), r"stage2 must be a Stage2, such as Ridge\(\)"),
         (lambda: TCT("mlp", FedAvg("linear")), "TCT has one model"),
-        (lambda: FedAvg("mlp").fit(Silo(X, Y)), "must be a list of them, it is a single Silo"),
+        (lambda: FedAvg("mlp").fit(Silo(X, Y)), "must be a list, not a single Silo"),
         (lambda: FedAvg(Answers()).fit([Silo(X, Y)]), r"gives dict for one sample, not \(1, 3\)"),
         (lambda: FedAvg("mlp", rounds=2.5), "rounds must be a whole number, it is 2.5"),
         (lambda: FedAvg("mlp", rounds=True), "rounds must be a whole number, it is True"),
