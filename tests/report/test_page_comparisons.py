@@ -184,7 +184,10 @@ def test_seeds_that_are_finished_count_without_the_one_that_is_not(compared: Pat
 def test_how_methods_are_told_apart_by_seeds_is_said_where_there_are_several(seeds: int, compared: Path) -> None:
     names = [name.replace("seed0", f"seed{seed}") for name in (FEDAVG, TCT) for seed in range(seeds)]
     (problem,) = arrange([RunFolder.read(compared / name) for name in names])
-    assert ("mean difference, seed by seed, is no larger than its standard error" in notes_of(problem)) == (seeds > 1)
+    told = (
+        "too close to tell apart if the 95 % confidence interval of their mean difference, seed by seed, includes zero"
+    )
+    assert (told in notes_of(problem)) == (seeds > 1)
 
 
 def test_what_has_no_rating_comes_after_every_rating(compared: Path) -> None:

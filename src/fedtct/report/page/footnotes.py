@@ -24,10 +24,10 @@ def how_to_read(problem: Problem, rating: Rating) -> str:
     over = _over_seeds(problem, runs)
     parts = _rated_on(rating, runs, rated, by_chance + over)
     if over and len(problem.methods) > 1:
-        samples = ", or than that of one model" if by_chance else ""
+        samples = ", or if it is no larger than twice the standard error of one model" if by_chance else ""
         parts.append(
-            "Methods with the same seeds are too close to tell apart if their mean difference, seed by seed, is no "
-            f"larger than its standard error{samples}."
+            "Methods with the same seeds are too close to tell apart if the 95 % confidence interval of their mean "
+            f"difference, seed by seed, includes zero{samples}."
         )
     parts += chosen_from(problem, rating)
     parts += [told] if (told := problem.caveats) else []

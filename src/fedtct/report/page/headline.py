@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import stdev
+from statistics import fmean, stdev
 
 from fedtct.report.page.blocks import Rating
 from fedtct.report.page.chosen import choice_in
@@ -59,18 +59,29 @@ def _close(line: Line, first: Result) -> bool:
     method, best = first
     assert best.rating is not None
     assert line.rating is not None
-    chance = [_by_seeds(best, line)]
+    chance = [_by_seeds(best.by_seed, line.by_seed)]
     samples = [sum(map(sum, found["confusion"])) for run in method.counted if (found := run.finding(CLASSES))]
     if not best.regression and all(samples):
-        chance += [standard_error(best.rating * count, count) for count in samples]
+        chance += [2 * standard_error(best.rating * count, count) for count in samples]
     return best.rating - line.rating <= max(chance)
 
 
-def _by_seeds(best: Line, line: Line) -> float:
-    """The standard error of the mean difference, seed by seed; if the seeds are not the same, the larger spread."""
-    if len(best.by_seed) > 1 and best.by_seed.keys() == line.by_seed.keys():
-        return stdev(best.by_seed[seed] - line.by_seed[seed] for seed in best.by_seed) / math.sqrt(len(best.by_seed))
-    return max(best.spread or 0.0, line.spread or 0.0)
+def _by_seeds(one: Mapping[int, float], two: Mapping[int, float]) -> float:
+    """How far the means of equally good methods may lie apart: farther in one of twenty cases (Student's t-test).
+
+    With the same seeds, which deal the same data, it is the differences seed by seed that count.
+    """
+    from scipy.special import stdtrit  # slow to import
+
+    if one.keys() == two.keys():
+        freedom = len(one) - 1
+        error = stdev(one[seed] - two[seed] for seed in one) / math.sqrt(len(one)) if freedom > 0 else 0.0
+    else:
+        groups = [list(ratings.values()) for ratings in (one, two) if ratings]
+        freedom = sum(map(len, groups)) - len(groups)
+        squares = sum((value - fmean(values)) ** 2 for values in groups for value in values)
+        error = math.sqrt(squares / freedom * sum(1 / len(values) for values in groups)) if freedom else 0.0
+    return float(stdtrit(freedom, 0.975)) * error if error else 0.0
 
 
 def standard_error(right: float, samples: int) -> float:
