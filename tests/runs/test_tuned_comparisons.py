@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fedtct import FedtctError
+from fedtct.runs.caveats import caveats
 from fedtct.runs.choose import choice_of, choose, chosen, chosen_settings
 from fedtct.runs.compare import carry_out, comparison, share_rounds
 from fedtct.runs.config import RunConfig
@@ -108,6 +109,27 @@ def test_what_was_chosen_is_told_once_if_it_is_the_same_for_all_seeds(tuned: Pat
     told = {(0.2, 0.2): "0.2", (0.2, 1e-6): "0.2, 1e-06", (None, 0.2): "-, 0.2", (): "-"}
     for values, text in told.items():
         assert replace(line, chosen={"lr": values}).choice("lr") == text
+
+
+def test_a_rate_that_is_best_at_an_end_of_those_given_is_told_of(tuned: Path) -> None:
+    def told(*runs: RunFolder) -> list[str]:
+        return [note for note in caveats(runs) if "lr" in note]
+
+    def one(name: str, lr: float, split: str = "iid") -> RunFolder:
+        run = RunFolder.read(chosen(tuned / name))
+        run.config = replace(run.config, lr=lr, split=split)
+        return run
+
+    first, second = (one(f"fedavg-iid-seed{seed}", lr=0.2) for seed in SEEDS)
+    largest = "for {} the largest lr that was given was best: try larger ones, too"
+    smallest = "for {} the smallest lr that was given was best: try smaller ones, too"
+    assert told(first, second) == told(first) == [largest.format("fedavg")]
+    tct = one("tct-iid-seed0", lr=1e-6)
+    assert told(first, second, tct) == [largest.format("fedavg"), smallest.format("tct")]
+    assert told(first, one("fedavg-iid-seed1", lr=1e-6)) == told(one("fedavg-iid-seed0", lr=0.1)) == []
+    elsewhere = one("fedavg-iid-seed1", lr=1e-6, split="classes:2")
+    assert told(first, elsewhere) == [largest.format("fedavg on iid"), smallest.format("fedavg on classes:2")]
+    assert not told(RunFolder.read(tuned / "fedavg-iid-seed0" / "lr-1e-06"))  # which was not chosen
 
 
 def test_a_comparison_that_was_stopped_goes_on_as_if_it_had_not_been(tuned: Path, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Sentences to read beside a table of ratings.
 
 They tell of silos that hold nothing out, or little; of silos whose targets are all alike; of models that were better in
-earlier rounds, or in stage 1; and of held-out samples that chose a model and rate it, too.
+earlier rounds, or in stage 1; of held-out samples that chose a model and rate it, too; and of learning rates that were
+chosen, but are the largest or the smallest that were given.
 """
 
 import math
@@ -11,7 +12,7 @@ from statistics import fmean, stdev
 
 from fedtct.errors import listing
 from fedtct.history import rated_on
-from fedtct.runs.choose import read_choice
+from fedtct.runs.choose import chosen_settings, read_choice
 from fedtct.runs.finding_types import SILOS
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.summary import JUDGED_ROUNDS, SiloRatings, Summary, final_row
@@ -27,6 +28,7 @@ def caveats(runs: Sequence[RunFolder]) -> list[str]:
     """
     found = [*map(absent, runs), _not_rated(runs), _no_r2(runs), _rough(runs), _fallen(runs), _behind(runs)]
     found += [*map(_chosen_by_the_same, runs), *map(_ridge_by_the_same, runs)]
+    found += [_at_an_end(runs, max, "largest", "larger"), _at_an_end(runs, min, "smallest", "smaller")]
     return [text for text in dict.fromkeys(found) if text]
 
 
@@ -98,6 +100,23 @@ def _ridge_by_the_same(run: RunFolder) -> str:
     if not run.config.holdout_chooses_ridge or rated_on([Summary.of(run)]) != "holdout":
         return ""
     return "the held-out samples that rate the model also chose the strength of stage 2's ridge"
+
+
+def _at_an_end(runs: Sequence[RunFolder], end: Callable[[Iterable[float]], float], which: str, further: str) -> str:
+    """A sentence about methods for which, with every seed, the rate at one end of those that were given was chosen."""
+    ends: dict[str, dict[str, bool]] = {}
+    for run in runs:
+        if (rates := chosen_settings(run).get("lr")) and not _diverged(run):
+            by_split = ends.setdefault(run.config.full_method, {})
+            by_split[run.config.split] = by_split.get(run.config.split, True) and run.config.lr == end(rates)
+    names = []
+    for method, by_split in ends.items():
+        there = [split for split, at_end in by_split.items() if at_end]
+        where = f" on {' and '.join(there)}" if len(there) < len(by_split) else ""
+        names += [method + where] if there else []
+    if not names:
+        return ""
+    return f"for {listing(names)} the {which} lr that was given was best: try {further} ones, too"
 
 
 def _rough(runs: Sequence[RunFolder]) -> str:
