@@ -138,6 +138,20 @@ def test_findings_tell_where_many_steps_without_correction_fit_least() -> None:
             assert told.replace("%", " %") in findings()
 
 
+def test_findings_compare_tct_with_baselines_of_equally_many_rounds() -> None:
+    results = Results(ROOT / "results" / "paper")
+    for panel in figures()["figure6"].panels[1::2]:  # the others are of training
+        runs = {curve.label: results.of(curve.run)[0] for curve in panel.curves}
+        shorter = [runs[f"TCT from {rounds} % of stage 1"].curves("test")[1] for rounds in (20, 40, 60)]
+        tct = [f"{100 * dict(points)[100]:.1f}" for points in shorter]
+        stage1, _ = runs["TCT from 100 % of stage 1"].curves("test")
+        baselines = [stage1, *(runs[name].curves("test")[1] for name in ("FedProx", "SCAFFOLD"))]
+        others = [f"{100 * dict(points)[100]:.1f}" for points in baselines]
+        most = max(value for points in baselines for number, value in points if number <= 100)
+        for told in (*tct, *others, f"{100 * most:.1f} %"):
+            assert told in findings().partition("## Figure 6")[2], told
+
+
 def test_how_much_sooner_silos_are_ready_for_conjugate_gradients_is_what_was_measured() -> None:
     (ready,) = [row for row in record("bench-cpu.json")["rows"] if row["what"].startswith("ready for conjugate")]
     assert "silos of 5,000" in ready["what"]

@@ -53,6 +53,10 @@ def test_accuracies_are_those_of_the_results():
         assert f"ll data in one place: {ours[f'{dataset}/pooled/centralized']:.1f}." in part
     (untrained,) = results.of(next(c.run for c in figures()["figure5"].panels[0].curves if "0" in c.label))
     assert f"random weights' features have {untrained.accuracy():.1f}" in cifar10
+    (shorter,) = results.of(next(c.run for c in figures()["figure6"].panels[1].curves if "60 %" in c.label))
+    assert (
+        f"With 60 + 40 rounds, in all as many as the baselines had, TCT reaches {shorter.accuracy(40):.1f}" in cifar10
+    )
 
 
 def test_seconds_are_those_of_the_benchmark():
