@@ -24,7 +24,7 @@ def how_to_read(problem: Problem, rating: Rating) -> str:
     over = _over_seeds(problem, runs)
     parts = _rated_on(rating, runs, rated, by_chance + over)
     if over and len(problem.methods) > 1:
-        samples = ", or if it is no larger than twice the standard error of one model" if by_chance else ""
+        samples = ", or if that difference is no larger than twice the standard error of one model" if by_chance else ""
         parts.append(
             "Methods with the same seeds are too close to tell apart if the 95 % confidence interval of their mean "
             f"difference, seed by seed, includes zero{samples}."
