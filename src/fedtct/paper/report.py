@@ -22,23 +22,28 @@ BOTH = "test accuracy (dotted: training)"
 
 INTRODUCTION = """# The paper, reproduced
 
-This page is made by `fedtct paper report` from the files in `results/paper`, one a run, each with its configuration,
-seed, commit, hardware and curve by round. Numbers are top-1 test accuracy in per cent.
+Our numbers beside the published ones, for every table and figure of the paper; [Reproduce the paper](reproduce.md) says
+how to run them again. Numbers are top-1 test accuracy in per cent.
+"""
+READING = """## How to read the tables
+
+`fedtct paper report` makes this page from the files in `results/paper`. There is one for each run, with configuration,
+seed, commit, hardware and curve by round.
 
 - **Ours** is the accuracy after the last round. Where it swings from round to round, the mean of the last ten rounds
-  says more; it is beside it, with the least and the largest of them.
+  says more; it stands beside it, with the smallest and the largest of them.
 - **Scale** `full` is the paper's protocol: 10 silos, batch size 64, 5 local epochs, weight decay 1e-5, 200 rounds for
-  baselines and 100 + 100 for TCT. Scale `half` has half as many; FedAvg's are the 100 rounds that TCT starts from,
-  where it was run.
+  baselines and 100 + 100 for TCT. Scale `half` has half as many rounds; FedAvg's are the 100 rounds that TCT starts
+  from, where TCT was run.
 - **Centralized** and table 1's retraining have 40 rounds of 5 epochs, Fashion-MNIST's Centralized 200. The paper does
   not say how long it trains on pooled data.
-- **Learning rates** are chosen from the paper's grid by the accuracy on a tenth of the samples, which every silo holds
-  out, after a fifth of the rounds: the mean over the last five of those. Where a rate is "given" there was no choice,
-  and all samples are trained on, as in the paper; it may have been given after test accuracies were seen, and the
+- **Learning rates** are chosen from the paper's grid after a fifth of the rounds, by the accuracy on a tenth of the
+  samples that every silo holds out, averaged over the last five of these rounds. Where a rate is "given", there was no
+  choice, and all samples are trained on, as in the paper. It may have been given after test accuracies were seen; the
   findings say where.
-- **Images** of CIFAR are cropped and flipped, Fashion-MNIST's are not.
-- **Precision:** on the GPU networks are trained and rated in bf16; tangent features and stage 2 are float32's.
-- **In figures** TCT's stage 1 is thin, and grey where several runs go on from it.
+- **Images** of CIFAR are cropped and flipped, those of Fashion-MNIST are not.
+- **Precision:** on the GPU, networks are trained and rated in bf16. Tangent features and stage 2 use float32.
+- **In figures,** TCT's stage 1 is a thin line, grey where several runs continue from it.
 """
 
 
@@ -57,6 +62,7 @@ def page(results: Results, findings: str = "") -> str:
     text = [INTRODUCTION, _progress(results), _glance(results)]
     if "Findings" in found:
         text.append(f"## Findings\n\n{found.pop('Findings')}")
+    text.append(READING)
     for table, title in TITLES.items():
         text += [f"## {_called(table)}: {title}\n\n{_table(results, cells(table))}", found.pop(_called(table), "")]
     for figure in figures().values():
