@@ -22,6 +22,7 @@ html_css_files = ["site.css"]
 html_show_sphinx = False
 html_show_copyright = False
 html_copy_source = False
+smartquotes_action = "qe"  # quotes and ellipses; the dashes of options such as --help stay
 copybutton_prompt_text = "$ "
 
 myst_heading_anchors = 3

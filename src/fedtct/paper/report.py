@@ -110,12 +110,14 @@ def _glance(results: Results) -> str:
 
 
 def _table(results: Results, wanted: tuple[Cell, ...]) -> str:
-    lines = [
-        f"| dataset | split | method | ours | last {LAST} rounds | published | difference | scale |",
-        "|---|---|---|---:|---:|---:|---:|---|",
-        *(f"| {' | '.join(_row(cell, results.of_cell(cell)))} |" for cell in wanted),
-    ]
-    return "\n".join(lines) + "\n"
+    """A row for each cell; a dataset or split that all have in common is in the title."""
+    heads = ("dataset", "split", "method", "ours", f"last {LAST} rounds", "published", "difference", "scale")
+    rows = [_row(cell, results.of_cell(cell)) for cell in wanted]
+    kept = [k for k, head in enumerate(heads) if head not in ("dataset", "split") or len({row[k] for row in rows}) > 1]
+    rules = ["---" if heads[k] in ("dataset", "split", "method", "scale") else "---:" for k in kept]
+    lines = [[heads[k] for k in kept], *([row[k] for k in kept] for row in rows)]
+    head, *body = (f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join([head, f"|{'|'.join(rules)}|", *body]) + "\n"
 
 
 def _row(cell: Cell, found: Found | None) -> list[str]:
