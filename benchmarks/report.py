@@ -16,23 +16,60 @@ FILES = {
 SPREAD = "; the standard deviation over its seeds"  # told without a unit in bench-cpu.json, and anew by over_seeds
 INTRODUCTION = """# How fast it is
 
-*Plain* is a straightforward way of doing the same, measured in the same run, turn by turn, on a processor each in a
-process of its own. Rows with – there have nothing beside them. A plain value with ≈ was not measured whole: a few of
-its steps were timed and scaled up, as the note below the table says. *Ratio* is how many times as fast ours is. *Floor*
-is what the machine's own measured speed would allow at best for that work, *of floor* the share of that speed that ours
-reaches. Memory is the most that our process held, its libraries included; on a GPU the device's. ✓ and ✗ say whether
-the target was met.
-This page is written by `make performance` from `results/bench-*.json`.
+How many times as fast fedtct is as a straightforward way of doing the same:
 """
+READING = """## How to read the tables
+
+- **Plain** is that straightforward way, measured in the same run, in turn with ours; on a processor, each in a process
+  of its own. – means that nothing was measured beside ours. ≈ means that a few steps were timed and scaled up, as the
+  note below the table says.
+- **Ratio** is how many times as fast ours is. ✓ and ✗ say whether the target was met.
+- **Floor** is the best that the machine's own measured speed would allow for that work, **of floor** the share of that
+  speed that ours reaches.
+- **Memory** is the most that our process held, including its libraries; on a GPU, the most device memory.
+
+`make performance` writes this page from `results/bench-*.json`.
+"""
+NOTHING = "–"  # what rows have where nothing was measured or wanted
+SHORT = {  # by part: what is done, beside what, and what the plain way of such rows is called in the records
+    "stage 1": ("training", "a plain PyTorch loop", ("bare PyTorch loop", "one step after another")),
+    "tangent features": ("tangent features", "a backward pass for each sample", ("sample",)),
+    "stage 2": ("stage 2, 500 local steps a round", "every step by itself", ("scaled",)),
+}
 
 
 def page() -> str:
     """The whole page."""
-    parts = [INTRODUCTION]
+    parts = [INTRODUCTION, *in_short(), READING]
     for name, title in FILES.items():
         if (RESULTS / name).is_file():
             parts.append(section(title, name, Record.read(RESULTS / name)))
     return "\n".join(parts)
+
+
+def in_short() -> list[str]:
+    """The ratios that matter most, on a processor and on a GPU, and beside other frameworks."""
+    names = ("bench-cpu.json", "bench-h200.json", "bench-peers.json")
+    cpu, gpu, peers = (Record.read(RESULTS / name).rows for name in names)
+    lines = ["| | beside | on two processor cores | on an H200 |", "|---|---|--:|--:|"]
+    for part, (what, beside, plain) in SHORT.items():
+        lines.append(f"| {what} | {beside} | {ratios(cpu, part, plain)} | {ratios(gpu, part, plain)} |")
+    wall = [row for row in peers if row.what.startswith("wall time against ")]
+    lines += [f"| a small FedAvg | {row.plain_is} | {times(row.ratio)} | – |" for row in wall]
+    precision = (
+        "The plain loop always trains in float32, ours in bf16 where the tables below say so. On the H200, ours also "
+        "trains ten silos side by side, the plain loop one after another.\n"
+    )
+    return ["\n".join([*lines, ""]), precision]
+
+
+def ratios(rows: list[Row], part: str, plain: tuple[str, ...]) -> str:
+    """From the least to the largest ratio of a part, beside that plain way."""
+    found = [row for row in rows if row.part == part and any(text in row.plain_is for text in plain)]
+    texts = dict.fromkeys(times(row.ratio) for row in sorted(found, key=lambda row: row.ratio or 0))
+    about = "≈ " if any("scaled" in row.plain_is for row in found) else ""
+    least, *_, largest = [*texts, *texts]
+    return about + (least if least == largest else f"{least} to {largest}")
 
 
 def section(title: str, file: str, record: Record) -> str:
@@ -57,24 +94,24 @@ def origin(record: Record) -> str:
 
 
 def table(rows: list[Row]) -> list[str]:
-    """Rows as a table."""
+    """Rows as a table, without the columns that have nothing in them."""
+    heads = ("what", "plain", "ours", "ratio", "target", "floor", "of floor", "memory")
+    cells = [line(row) for row in rows]
+    kept = [k for k in range(len(heads)) if any(row[k] != NOTHING for row in cells)]
     lines = [
-        "| what | plain | ours | ratio | target | | floor | of floor | memory |",
-        "|---|--:|--:|--:|--:|---|--:|--:|--:|",
+        [heads[k] for k in kept],
+        ["--:" if k else "---" for k in kept],
+        *([row[k] for k in kept] for row in cells),
     ]
-    for row in rows:
-        mark, about = {True: "✓", False: "✗", None: ""}[row.met], "≈ " if "scaled" in row.plain_is else ""
-        cells = [
-            row.what,
-            about + quantity(row.plain, row.unit),
-            quantity(row.ours, row.unit),
-            about + times(row.ratio),
-            target(row),
-            mark,
-        ]
-        cells += [quantity(row.floor, row.unit), percent(row.share_of_floor), memory(row.peak_bytes)]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+    return [f"| {' | '.join(words)} |" for words in lines]
+
+
+def line(row: Row) -> list[str]:
+    """What the table has of a row."""
+    mark, about = {True: " ✓", False: " ✗", None: ""}[row.met], "≈ " if "scaled" in row.plain_is else ""
+    plain, ratio = about + quantity(row.plain, row.unit), about + times(row.ratio)
+    measured = [row.what, plain, quantity(row.ours, row.unit), ratio, target(row) + mark]
+    return [*measured, quantity(row.floor, row.unit), percent(row.share_of_floor), memory(row.peak_bytes)]
 
 
 def remarks(rows: list[Row]) -> list[str]:
