@@ -32,7 +32,7 @@ FIXED = "fixed/"  # before the names of buffers that are no weights
 
 
 class Classifier(ABC):
-    """Samples to classes; or to numbers, if that is what the silos hold.
+    """A trained model: it predicts classes, or numbers after a regression.
 
     >>> import fedtct
     >>> silos = [([[0.0, 1.0], [1.0, 0.0]], ["no", "yes"]), ([[0.1, 0.9]], ["no"])]
@@ -70,9 +70,9 @@ class Classifier(ABC):
         """The classifier that was saved as these."""
 
     def scores(self, x: Any, whose: str = "x") -> Tensor:
-        """A score for each output, one row a sample; any number of samples, as they are taken in batches.
+        """A score for each output, one row per sample, for any number of samples.
 
-        ``whose`` is what error messages call the samples.
+        Error messages call the samples ``whose``.
         """
         encoded = self.spec.inputs.encode(x, whose)
         if encoded.dtype == torch.int64 and self.device.type == "cuda" and len(encoded):
@@ -94,7 +94,7 @@ class Classifier(ABC):
         return torch.cat(parts) if parts else torch.zeros(0, self.spec.num_classes)
 
     def predict(self, x: Any) -> Answers:
-        """The class of each sample: a tensor of labels, or an array of names. Of a regression a tensor of numbers."""
+        """The class of each sample: a tensor of labels or an array of names. In a regression, a tensor of numbers."""
         return self.spec.task.decode(self.scores(x))
 
     @property
@@ -103,10 +103,10 @@ class Classifier(ABC):
         return self.temperature is not None
 
     def predict_proba(self, x: Any) -> Tensor:
-        """The probability of each class, one row a sample.
+        """The probability of each class, one row per sample.
 
-        They are calibrated if silos held samples out (see ``calibrated``); if not they are what training gives: a
-        network's softmax, or the least-squares estimates of stage 2, which are too sure of themselves as a rule.
+        Probabilities are calibrated if silos held samples out (see ``calibrated``). Otherwise they are the network's
+        softmax, or stage 2's least-squares estimates, which are usually too confident.
         """
         if isinstance(self.spec.task, Regression):
             raise FedtctError("this model predicts numbers: it has no probabilities of classes")
@@ -140,9 +140,9 @@ class Classifier(ABC):
     def to_module(self) -> nn.Module:
         """The network alone, as an nn.Module for ``torch.export``, ONNX or a phone.
 
-        It takes raw pixels (0 to 255), numbers or tokens; of a table, ``model.spec.inputs.encode(rows, "rows")``. It
-        gives scores whose softmax is ``predict_proba``; of a regression, a column with what ``predict`` gives. A model
-        of TCT cannot be one: it takes gradients to predict.
+        It takes raw pixels (0 to 255), numbers or tokens; for a table, ``model.spec.inputs.encode(rows, "rows")``. It
+        returns scores whose softmax is ``predict_proba`` or, after a regression, a column with the predictions. A model
+        trained by TCT cannot be turned into a plain network, because it computes gradients to predict.
         """
         raise FedtctError(
             "a TCT model needs gradients to predict: only models of FedAvg and the like are plain networks"
@@ -157,7 +157,7 @@ class Classifier(ABC):
         self.export(folder / MODEL_FILE)
 
     def export(self, file: str | Path, **notes: str) -> None:
-        """Write the model to one safetensors file, which ``load`` reads; notes, such as a model card, go with it."""
+        """Write the model to one safetensors file, which ``load`` reads; notes, such as a model card, are added."""
         with replacing(Path(file)) as half:
             half.write_bytes(self.to_bytes(**notes))
 
@@ -181,9 +181,9 @@ class Classifier(ABC):
 
     @classmethod
     def load(cls, folder: str | Path, model: Model | None = None, device: torch.device | str = "auto") -> Self:
-        """A model that ``save`` or ``export`` wrote.
+        """Read a model that ``save`` or ``export`` wrote.
 
-        One made from an nn.Module of your own needs such a module as ``model``, or the function that makes it.
+        If it was made from your own nn.Module, give such a module, or the function that makes it, as ``model``.
         """
         folder = Path(folder)
         record, _, file = read_record(folder)

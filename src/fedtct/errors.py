@@ -12,12 +12,12 @@ ALIKE = 0.65  # how alike words are that may be meant for one another: epochs an
 
 
 class FedtctError(ValueError):
-    """Bad input: says what was wrong and what to do about it.
+    """Bad input: the message says what was wrong and what to do about it.
 
-    The command line prints the message and exits with code 2; nothing has been written by then. ``cause`` is the
-    exception of a library or of the user's own code that led to it, ``data`` quotes samples: the message has both.
-    ``shareable`` is what a silo may tell a server: without ``data``, and of the cause its kind alone, since its text
-    might quote samples, too.
+    The command line prints the message and exits with code 2, before it has written anything. ``cause`` is the
+    exception of a library or of your own code behind it; ``data`` quotes samples. The message includes both.
+    ``shareable`` is what a silo may tell a server: it leaves out ``data``, and names only the kind of ``cause``, whose
+    text might quote samples, too.
     """
 
     def __init__(self, text: str, cause: BaseException | None = None, data: str = "") -> None:

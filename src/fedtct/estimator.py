@@ -125,11 +125,11 @@ class _FederatedTangent(BaseEstimator):  # type: ignore[misc]  # scikit-learn ha
 
 
 class FederatedTangentClassifier(ClassifierMixin, _FederatedTangent):  # type: ignore[misc]  # as above
-    """TCT as a scikit-learn classifier: a network by FedAvg, ridge regression on its tangent features.
+    """TCT as a scikit-learn classifier: FedAvg trains a network, ridge regression uses its tangent features.
 
-    ``fit(X, y, silos=...)`` says whose each sample is, with a name or number for each; without it samples are dealt to
+    ``fit(X, y, silos=...)`` takes the silo of each sample, as a name or number. Without it, samples are dealt to
     ``n_silos`` silos by ``split``. Columns are standardised by statistics that silos share in one round; missing values
-    (NaN) are allowed. With ``holdout``, the share that silos keep out of training, probabilities are calibrated.
+    (NaN) are allowed. ``holdout`` is the share that silos keep out of training; with it, probabilities are calibrated.
     """
 
     def fit(self, X: Any, y: Any, silos: Any = None) -> FederatedTangentClassifier:
@@ -157,9 +157,9 @@ class FederatedTangentClassifier(ClassifierMixin, _FederatedTangent):  # type: i
 
 
 class FederatedTangentRegressor(RegressorMixin, _FederatedTangent):  # type: ignore[misc]  # as above
-    """TCT as a scikit-learn regressor; its parameters are those of FederatedTangentClassifier.
+    """TCT as a scikit-learn regressor, with the parameters of FederatedTangentClassifier.
 
-    ``split`` is "iid", or "dirichlet:ALPHA" for silos of unequal sizes: numbers have no classes to deal by.
+    ``split`` is "iid", or "dirichlet:ALPHA" for silos of unequal sizes: there are no classes to deal by.
     """
 
     def fit(self, X: Any, y: Any, silos: Any = None) -> FederatedTangentRegressor:

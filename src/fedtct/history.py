@@ -49,15 +49,17 @@ def rated_on(models: Sequence[Rated]) -> str | None:
 
 @dataclass(frozen=True)
 class Row(Rated):
-    """The model after so many rounds of a stage, and what the round that made it cost.
+    """The model after this many rounds of a stage, and the cost of the round that made it.
 
-    Accuracies are shares from 0 to 1. Train scores are the silos' own, on the data they train on; a silo's accuracy is
-    on what it held out, or on its training data if it holds nothing out. Bytes are the mean silo's, up and down, over
-    all silos; ``silo_bytes_…`` are those of the ``silos`` that answered. Silos' accuracies are those of ``rated_by``,
-    the silos that answered the next question. Where a stage stops early, by patience or because it diverged, its last
-    row has the cost of the round after it too, whose model nobody uses. Losses of stage 1 are mean cross-entropies,
-    those of stage 2 mean squared errors. A regression has R² in place of accuracies, and the root mean squared error;
-    all its losses are mean squared errors.
+    - Accuracies are shares from 0 to 1. Train scores are the silos' own, on their training data. A silo's accuracy is
+      measured on what it holds out or, if it holds nothing out, on its training data; ``rated_by`` names the silos that
+      measured.
+    - Bytes are those of the mean silo, up and down, over all silos. ``silo_bytes_…`` are those of the ``silos`` that
+      answered.
+    - Losses are mean cross-entropies in stage 1, mean squared errors in stage 2 and in a regression. A regression has
+      R² instead of accuracies, and the root mean squared error.
+    - If a stage stops early, by patience or because it diverged, its last row includes the cost of the round after it,
+      whose model is not used.
     """
 
     stage: str
@@ -129,7 +131,7 @@ def as_plain(row: Row) -> dict[str, Any]:
 
 
 class History(Sequence[Row]):
-    """The rows of a run, in order: a sequence that does not change, or a table by ``to_pandas``.
+    """The rows of a run, in order, as an immutable sequence; ``to_pandas`` makes a table.
 
     >>> rows = [Row("stage1", 0, test_accuracy=0.1), Row("stage1", 1, test_accuracy=0.7, bytes_up=40, bytes_down=40)]
     >>> history = History(rows)
@@ -161,7 +163,7 @@ class History(Sequence[Row]):
 
     @property
     def total_bytes(self) -> int:
-        """Bytes that the mean silo sent and received in all rounds, without what it told before the first round."""
+        """Bytes that the mean silo sent and received in all rounds, not counting what it told before the first."""
         return sum(row.bytes_up + row.bytes_down for row in self)
 
     def to_pandas(self) -> "pd.DataFrame":
@@ -175,7 +177,7 @@ class History(Sequence[Row]):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a stage stands: all that is needed to go on with it."""
+    """The state of a stage: all that is needed to continue it."""
 
     round: int
     state: State
@@ -186,7 +188,7 @@ class Checkpoint:
 
 
 class Journal:
-    """Where a run's rows and checkpoints go. This one keeps rows in memory alone; a run folder is a journal on disk."""
+    """Where a run's rows and checkpoints are kept. This one keeps rows in memory only, a run folder on disk."""
 
     def __init__(self) -> None:
         self.history = History()

@@ -28,10 +28,10 @@ LEAST = 1e-9  # the least noise or clip, 1/LEAST being the largest: more than an
 
 
 def noise_multiplier(epsilon: float, delta: float, releases: int) -> float:
-    """The noise with which so many releases together are (ε, δ)-differentially private.
+    """The noise with which this many releases together are (ε, δ)-differentially private.
 
-    Each round of stage 1 is a release, and so is stage 2 by Ridge. The noise is in units of the sensitivity, as FedAvg
-    and Ridge take it.
+    Each round of stage 1 is a release, and stage 2 by Ridge is one more. The noise is in units of the sensitivity, as
+    FedAvg and Ridge take it.
 
     >>> round(noise_multiplier(epsilon=8, delta=1e-5, releases=1), 3)
     0.6

@@ -71,19 +71,19 @@ class SiloData:
 
 
 class Silo(SiloData):
-    """A data holder with samples ``x`` and what is to be learnt of them, ``y``; or with a torch Dataset of such pairs.
+    """One data holder: samples ``x`` with their answers ``y``, or a torch Dataset of such pairs.
 
-    A Dataset is read once, so that what its transforms draw is drawn once: to augment images, see ``augment``.
+    ``x`` is an array, a tensor or a table (pandas.DataFrame). uint8 means pixels, which are normalised by the
+    statistics of all silos; other whole numbers are tokens; real numbers are used as they are, in single precision. The
+    columns of a table, numbers and texts, are encoded in the same way in all silos. ``y`` holds labels from 0, class
+    names, or real numbers for a regression. A Dataset is read only once, and so are its random transforms: to augment
+    images, use a method's ``augment``.
 
-    ``x`` is an array, a tensor or a table (pandas.DataFrame). uint8 is taken as pixels and normalised with the
-    statistics of all silos, other whole numbers as tokens; real numbers are used as they are, in single precision. A
-    table's columns of numbers and texts become numbers in the same way in all silos. ``y`` holds labels from 0, class
-    names, or real numbers for a regression.
-
-    - ``task``: "regression" or "classification", if ``y`` does not look like it; of a classification whole numbers are
-      then names of classes, and need not be labels from 0
-    - ``holdout``: the share of samples kept out of training, from which choices and the silo's scores come
-    - ``groups``: for each sample, whose it is, as several may be of one patient: all of one are held out, or none
+    - ``task``: "regression" or "classification", if ``y`` suggests the wrong one. With "classification", whole numbers
+      are class names and need not count from 0
+    - ``holdout``: the share of samples to keep out of training; choices and the silo's scores are based on them
+    - ``groups``: for each sample, the patient (or machine, or customer) that it belongs to. All samples of one are held
+      out, or none
     - ``name``: what messages call the silo
 
     >>> import numpy as np

@@ -20,15 +20,15 @@ from fedtct.training import trains_head_alone
 
 @dataclass(frozen=True)
 class TCT:
-    """A network learns features across silos; a linear model on its tangent features then classifies.
+    """Train a network across silos, then a linear model on its tangent features.
 
-    The second problem is convex, so that it matters little how silos' data differ. By default the numbers of rounds,
-    features and local steps are the paper's; stage 2's step size is the largest that is safe, where the paper has 5e-5.
+    The second problem is convex, so it matters little how silos' data differ. By default, the numbers of rounds,
+    features and local steps are the paper's. The step size of stage 2 is the largest that is safe; the paper uses 5e-5.
 
-    - ``model``: a registered name, an nn.Module, or a function that makes one
-    - ``stage1``: how the network is trained, FedAvg or any other federated method
+    - ``model``: a name, an nn.Module, or a function that makes one
+    - ``stage1``: how the network is trained: FedAvg or any other federated method
     - ``features``: how many tangent features, and which
-    - ``stage2``: how the linear model is fitted: ScaffoldRegression in rounds, Ridge in one
+    - ``stage2``: how the linear model is fitted: ScaffoldRegression in rounds, or Ridge in one
 
     >>> import fedtct
     >>> data = fedtct.load_dataset("digits")
@@ -65,10 +65,10 @@ class TCT:
     def fit(self, silos: Silos, test: Test | None = None, *, journal: Journal | None = None) -> Fit:
         """Train across silos.
 
-        - ``silos``: a list of them, or a Federation
-        - ``test``: a pair (x, y), only scored after every round, never learnt or chosen from; or a function that gives
-          it, told how the silos' samples look
-        - ``journal``: where rows and checkpoints go, if not to memory alone
+        - ``silos``: a list of silos, or a Federation
+        - ``test``: a pair (x, y), which is scored after every round, but never used to train or to choose; or a
+          function that returns it, given what the silos' samples look like
+        - ``journal``: where to keep rows and checkpoints; by default in memory only
 
         Returns the model and the history of its rounds.
         """
@@ -84,8 +84,8 @@ class TCT:
     def fit_grid(self, silos: Silos, cells: Sequence[tuple[float, int]]) -> list[Classifier]:
         """The models that stage 2 ends with for each (lr, steps), from one stage 1 and one set of features.
 
-        All go side by side, in a fraction of the time that they take one by one. For silos in this process. There is
-        no history, and probabilities are not calibrated.
+        All are trained side by side, in a fraction of the time that they would take one by one. Silos must be in this
+        process. There is no history, and probabilities are not calibrated.
         """
         method = check_cells(self.stage2, cells)
         session = self.open(silos)

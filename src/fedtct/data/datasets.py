@@ -41,10 +41,10 @@ class Dataset:
 
 
 def load_dataset(name: str, data_dir: str | Path | None = None) -> Dataset:
-    """A dataset by name: "digits", "fashion-mnist", "cifar10" or "cifar100".
+    """Load a dataset by name: "digits", "fashion-mnist", "cifar10", "cifar100", or your own.
 
-    Its files are looked for in ``data_dir``, else in $FEDTCT_DATA, else in ~/.cache/fedtct; the digits need none.
-    "module:function" is one of your own: the function is called with that folder, as a ``Path``, and returns a Dataset.
+    Its files are looked for in ``data_dir``, else in $FEDTCT_DATA, else in ~/.cache/fedtct; the digits need none. Your
+    own dataset is a "module:function": the function gets that folder as a ``Path`` and returns a Dataset.
 
     >>> data = load_dataset("digits")
     >>> data.train.x.shape, data.train.x.dtype, data.num_classes

@@ -23,15 +23,15 @@ ALPHA_RANGE = (1e-9, 1e9)  # wider than any use; much further out the logarithms
 
 
 def partition(y: Labels, silos: int = 10, split: str = "iid", seed: int = 0) -> list[Ints]:
-    """Deal the samples with labels or class names `y` to `silos`; returns the sorted indices of each silo.
+    """Deal the samples with labels or class names `y` to `silos`; returns the sorted indices of each silo's samples.
 
-    - "iid": a random deal in equal parts.
-    - "classes:N": each silo holds N classes; a class is cut into near-equal parts among its holders.
-      With fewer than one holder per class (silos * N < classes) the classes without one are left out.
-    - "dirichlet:ALPHA": each class is dealt in proportions drawn from a symmetric Dirichlet distribution.
+    - "iid": at random, in equal parts
+    - "classes:N": N classes for each silo; the silos that hold a class share it almost equally. If there are more
+      classes than silos * N, the others are left out
+    - "dirichlet:ALPHA": each class in proportions drawn from a symmetric Dirichlet distribution
 
-    No sample goes to two silos. A deal which leaves some silo with fewer than `MINIMUM_PER_SILO` samples
-    is dealt again. The same arguments give the same deal everywhere.
+    No sample goes to two silos. If a silo gets fewer than `MINIMUM_PER_SILO` samples, all are dealt again. The same
+    arguments always give the same result.
 
     >>> y = [0, 0, 0, 1, 1, 1, 2, 2, 2]
     >>> [sorted({y[i] for i in part}) for part in partition(y, silos=3, split="classes:1")]

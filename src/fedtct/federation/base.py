@@ -48,8 +48,8 @@ class Cost:
 class Replies:
     """What the silos answered, in the order of the silos, and what it cost.
 
-    ``total`` counts the samples of all silos, including those that were not asked or did not answer; it may be none if
-    all answered.
+    ``total`` counts the samples of all silos, including those that were not asked or did not answer. If all answered,
+    it may be None.
     """
 
     messages: list[Message]
@@ -96,7 +96,7 @@ def weighted_sum(weights: list[float], tensors: list[Tensor]) -> Tensor:
 
 
 class Federation(ABC):
-    """The silos one can ask."""
+    """The silos of a run, which answer questions."""
 
     begins_anew: ClassVar[bool] = False  # whether SCAFFOLD's corrections begin anew when a silo misses a round
     per_round: int | None = None  # how many silos, drawn anew for each round, train in it; none: all of them

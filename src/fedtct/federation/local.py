@@ -23,12 +23,13 @@ from fedtct.training.graphs import GraphTrainer
 
 
 class LocalFederation(Federation):
-    """Silos of this process, on one device. Pairs (x, y) and torch Datasets are taken as silos, too.
+    """Silos in this process, on one device. Pairs (x, y) and torch Datasets count as silos, too.
 
-    On a GPU they train side by side. ``precision`` is that of networks in training and rating: "fp32", "bf16", or
-    "auto", which is bf16 on a GPU that computes in it, but not for rows of numbers: bf16 keeps hardly three digits.
+    On a GPU, silos train side by side.
 
-    With ``per_round`` only so many silos, drawn anew for each round, train in it; in stage 2 all take part.
+    - ``precision``: for training and rating networks: "fp32", "bf16" or "auto". "auto" is bf16 on a GPU that supports
+      it, except for rows of numbers, because bf16 keeps hardly three digits
+    - ``per_round``: how many silos, drawn anew each time, train in a round of stage 1; in stage 2 all take part
     """
 
     def __init__(

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class Runs(Sequence[RunFolder]):
-    """Runs as they are in their folders: a sequence that does not change, or a table by ``to_pandas``.
+    """The runs in some folders, as an immutable sequence; ``to_pandas`` makes a table.
 
-    A run has its ``config``, ``history`` and ``path``; once it is ``finished``, ``fit()`` gives its model.
+    A run has its ``config``, ``history`` and ``path``; once it is ``finished``, ``fit()`` returns its model.
     """
 
     def __init__(self, runs: Sequence[RunFolder]) -> None:
@@ -46,9 +46,10 @@ class Runs(Sequence[RunFolder]):
         return iter(self._runs)
 
     def to_pandas(self, *, lost: bool = False) -> pd.DataFrame:
-        """A row a run: how good its model is, what it took, and the settings in which runs differ.
+        """One row per run: how good its model is, what it took, and the settings in which runs differ.
 
-        Of a choice only the chosen run is in the table; with ``lost`` also the others, and ``chosen`` says which it is.
+        Of runs at several learning rates, the table has only the chosen one. With ``lost`` it has the others too, and
+        the column ``chosen`` tells them apart.
         """
         import pandas as pd
 
@@ -74,7 +75,7 @@ class Runs(Sequence[RunFolder]):
 
 
 def read_runs(*folders: str | Path) -> Runs:
-    """The runs in these folders, each once: of runs, of comparisons, or of choices between learning rates.
+    """The runs in these folders, each once. A folder may hold a run, a comparison, or a choice between learning rates.
 
     >>> runs = read_runs("runs/first", "runs/second")  # doctest: +SKIP
     >>> table = runs.to_pandas()  # doctest: +SKIP

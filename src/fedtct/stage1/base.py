@@ -28,27 +28,27 @@ from fedtct.training import Frozen, LocalPlan, evaluate, split_trained
 
 @dataclass(frozen=True)
 class Stage1(ABC):
-    """A federated optimiser of networks. What all of them share:
+    """A federated optimiser of networks. All of them have these settings:
 
-    - ``model``: a registered name, an nn.Module, or a function that makes one from the shape of a sample and the number
-      of outputs
-    - ``rounds``, and in each ``local_epochs`` epochs of SGD with ``batch_size``, ``lr`` and ``weight_decay``, on
-      cross-entropy, or on squared error if silos hold real numbers
+    - ``model``: a name, an nn.Module, or a function that makes one from the shape of a sample and the number of outputs
+    - ``rounds``: how many. In each, silos train for ``local_epochs`` epochs of SGD with ``batch_size``, ``lr`` and
+      ``weight_decay``, on cross-entropy or, in a regression, on squared error
     - ``augment``: "none", or "crop-flip" for images
-    - ``pretext``: for TCT, what the network learns instead of the labels: "rotations", which way images were turned; it
-      hardly matters then how labels are dealt. With fewer than four outputs the last one stands for all other turns
-    - ``trainable``: "all", "last-layer" for the head alone, "last:3" for the last three of the model's own parts; the
-      rest, and parameters without requires_grad, are sent to silos once and not in rounds
+    - ``pretext``: for TCT, what the network learns instead of the labels: "rotations", which way images were turned.
+      How labels are divided between silos then hardly matters. If the network has fewer than four outputs, the last one
+      stands for all remaining turns
+    - ``trainable``: "all", "last-layer" for the head alone, or "last:3" for the last three of the model's own parts.
+      The rest, and parameters without requires_grad, are sent to silos once instead of in every round
     - ``init_weights``: a file with a state dict to start from
     - ``head``: the name of the last linear layer, if it is not the last one that the module defines
-    - ``num_classes``: if it is not given, one more than the largest label
-    - ``seed``: of the weights, unless an nn.Module brings its own, and of every draw; not of what a silo holds out,
-      which is the same for every seed
-    - ``evaluate_every``: rate the model every so many rounds
-    - ``patience``: stop after so many rounds without a better score on held-out samples, and keep the best round's
-      model, which then is not that of the history's last row
-    - ``noise``: for differential privacy, the noise on updates that are clipped to the norm ``clip``, in units of what
-      one sample can change; ``noise_multiplier`` says how much an ε takes
+    - ``num_classes``: by default, one more than the largest label
+    - ``seed``: for all random draws and for the weights, unless an nn.Module brings its own. What a silo holds out is
+      the same for every seed
+    - ``evaluate_every``: rate the model only every so many rounds
+    - ``patience``: stop after this many rounds without a better score on held-out samples, and keep the best round's
+      model, which is then not that of the history's last row
+    - ``noise``: for differential privacy, the noise on updates, which are clipped to the norm ``clip``, in units of
+      what one sample can change. ``noise_multiplier`` computes it from ε
     """
 
     model: Model | None = None
@@ -128,10 +128,10 @@ class Stage1(ABC):
         prox: float = 0.0,
         correction: str = "none",
     ) -> Message:
-        """What a silo needs to know to train for a round, and the weights that are trained.
+        """What a silo needs to know to train for a round, and the weights to train.
 
-        Silos rate the state's parameters, and train from there or from ``start``; a round without a rating brings only
-        what they train from.
+        Silos rate the state's parameters, and train from these or from ``start``. In a round without a rating, they get
+        only what they train from.
         """
         rated = number % self.evaluate_every == 0 and not self.noise and self.learns_labels
         question: Message = {
@@ -155,10 +155,10 @@ class Stage1(ABC):
     def fit(self, silos: Silos, test: Test | None = None, *, journal: Journal | None = None) -> Fit:
         """Train across silos.
 
-        - ``silos``: a list of them, or a Federation
-        - ``test``: a pair (x, y), only scored after every round, never learnt or chosen from; or a function that gives
-          it, told how the silos' samples look
-        - ``journal``: where rows and checkpoints go, if not to memory alone
+        - ``silos``: a list of silos, or a Federation
+        - ``test``: a pair (x, y), which is scored after every round, but never used to train or to choose; or a
+          function that returns it, given what the silos' samples look like
+        - ``journal``: where to keep rows and checkpoints; by default in memory only
 
         Returns the model and the history of its rounds.
         """

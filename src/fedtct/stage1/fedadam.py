@@ -14,10 +14,9 @@ from fedtct.stage1.base import Stage1
 
 @dataclass(frozen=True, kw_only=True)
 class FedAdam(Stage1):
-    """FedAvg's question with Adam on the server; momenta and τ as the authors recommend.
+    """FedAvg whose server takes Adam's steps, with momenta and τ as its authors recommend.
 
-    ``server_lr``, ``beta1``, ``beta2`` and ``tau`` are Adam's; other settings are those of
-    :class:`~fedtct.Stage1`.
+    ``server_lr``, ``beta1``, ``beta2`` and ``tau`` are Adam's. For the other settings, see :class:`~fedtct.Stage1`.
     """
 
     takes_noise: ClassVar[bool] = True

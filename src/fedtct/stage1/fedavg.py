@@ -10,10 +10,9 @@ from fedtct.stage1.base import Stage1
 
 @dataclass(frozen=True)
 class FedAvg(Stage1):
-    """Every silo trains from the server's weights; the server averages, weighted by samples.
+    """Every silo trains from the server's weights; the server averages the results, weighted by samples.
 
-    BatchNorm's running statistics are averaged with the weights. Settings are those of
-    :class:`~fedtct.Stage1`.
+    BatchNorm's running statistics are averaged like weights. For the settings, see :class:`~fedtct.Stage1`.
 
     >>> import torch
     >>> import fedtct

@@ -15,12 +15,13 @@ from fedtct.stage1.base import Stage1
 class FedDyn(Stage1):
     """Silos minimise L_k(w) − ⟨g_k, w⟩ + (α/2)·‖w − w_server‖² and update their g_k.
 
-    The server keeps h = Σ (n_k/n)·g_k over all silos. One that does not answer keeps its g_k, and so its part of h:
-    what the others did changes h by their share only. With α = 0 both terms are off and it is FedAvg.
+    The server keeps h = Σ (n_k/n)·g_k over all silos. A silo that does not answer keeps its g_k, and so its part of h:
+    the others change h by their share only. With α = 0, both terms vanish and this is FedAvg.
 
-    The model is the average w̄ of silos' weights, as in the authors' own code. The point that silos go on from,
-    w_server = w̄ − h/α, lies beyond it: if all of them answer, by as much as w̄ moved.
-    ``alpha`` is α; other settings are those of :class:`~fedtct.Stage1`.
+    The model is the average w̄ of silos' weights, as in the code of FedDyn's authors. The point from which silos
+    continue, w_server = w̄ − h/α, lies beyond w̄: if all silos answer, by as much as w̄ moved.
+
+    ``alpha`` is α. For the other settings, see :class:`~fedtct.Stage1`.
     """
 
     alpha: float = 0.01

@@ -13,7 +13,7 @@ from fedtct.stage1.base import Stage1
 class FedProx(Stage1):
     """FedAvg with (μ/2)·‖w − w_server‖² added to every silo's loss.
 
-    ``mu`` is μ; other settings are those of :class:`~fedtct.Stage1`.
+    ``mu`` is μ. For the other settings, see :class:`~fedtct.Stage1`.
     """
 
     takes_noise: ClassVar[bool] = True

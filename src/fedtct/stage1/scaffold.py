@@ -9,13 +9,16 @@ from fedtct.stage1.base import Stage1
 
 @dataclass(frozen=True)
 class Scaffold(Stage1):
-    """Option II with one model sent a round: silos infer the mean gradient from where the server went.
+    """SCAFFOLD (option II): silos correct their gradients by how these differ from the average.
 
-    Silos with more samples take more steps. Averaging what each did in a step, and going as many steps as silos took on
-    average, keeps Σ (n_k/n)·h_k = 0 and the optimum that of the pooled loss. With equal steps it is the plain average.
+    The server sends one model per round: silos infer the mean gradient from how it moved.
 
-    Where only some silos train in a round, those that were away cannot infer the mean gradient c. The server then keeps
-    it, as the authors do: it moves by the part of all samples that took part, and is sent after such a round.
+    Silos with more samples take more steps. The server averages what each did in one step, and takes as many steps as
+    silos did on average. This keeps Σ (n_k/n)·h_k = 0, and the optimum is that of the pooled loss. With equal steps it
+    is the plain average.
+
+    If only some silos train in a round, the others cannot infer the mean gradient c. The server then keeps it, as
+    SCAFFOLD's authors do: c moves by the share of all samples that took part, and is sent after such a round.
     """
 
     def round(self, federation: Federation, state: State, number: int) -> tuple[State, Replies]:

@@ -16,16 +16,16 @@ STRIDE = 2.0**10  # safe steps: from where a long one leads, less of the gradien
 
 @dataclass(frozen=True, kw_only=True)
 class ConjugateGradient(GradientDescent):
-    """The best model that so many rounds of gradients allow, for each class by itself.
+    """Stage 2 by conjugate gradients: for each class, the best model that this many gradients allow.
 
-    The first round tells the gradient, every other the pooled loss's curvature along one direction: the model goes as
-    far in it as pays, and the next direction undoes nothing of what was gained. Sums over silos do not depend on how
-    samples are dealt, nor does the model. Many rounds fit noise, too: with held-out samples, give ``patience``. When a
-    silo leaves or comes back, directions begin anew.
+    The first round gives the gradient, every later one the curvature of the pooled loss along one direction. The model
+    goes to the lowest point in that direction, and the next direction undoes none of it. Neither the directions nor the
+    model depend on how samples are divided between silos. Too many rounds fit noise: if silos hold samples out, set
+    ``patience``. When a silo leaves or comes back, directions begin anew.
 
-    - ``rounds``, of one step on all samples each; there is no step size to choose
-    - ``evaluate_every``: rate the model every so many rounds; silos are sent two models in these
-    - ``patience``: stop after so many rounds without a better score on held-out samples
+    - ``rounds``: how many, each with one step on all samples; there is no step size to choose
+    - ``evaluate_every``: rate the model only every so many rounds; in these, silos receive two models
+    - ``patience``: stop after this many rounds without a better score on held-out samples
     """
 
     rounds: int = 20

@@ -7,7 +7,7 @@ from fedtct.stage2.iterative import IterativeRegression
 
 @dataclass(frozen=True, kw_only=True)
 class FedAvgRegression(IterativeRegression):
-    """Local steps, averaged. With many steps it stops short of the pooled solution when silos differ.
+    """Stage 2 by FedAvg: averaged local steps. If silos differ, many steps stop short of the pooled solution.
 
-    Settings are those of :class:`~fedtct.ScaffoldRegression`.
+    For the settings, see :class:`~fedtct.ScaffoldRegression`.
     """

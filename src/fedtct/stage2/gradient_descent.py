@@ -8,9 +8,9 @@ from fedtct.stage2.iterative import STABLE_SHARE, IterativeRegression, StepLimit
 
 @dataclass(frozen=True, kw_only=True)
 class GradientDescent(IterativeRegression):
-    """Averaging single local steps is a step on the pooled loss.
+    """Stage 2 by gradient descent: the average of one local step per silo is a step on the pooled loss.
 
-    Settings are those of :class:`~fedtct.ScaffoldRegression`, with one step a round.
+    For the settings, see :class:`~fedtct.ScaffoldRegression`; each round is a single step.
     """
 
     steps: int = field(default=1, init=False)

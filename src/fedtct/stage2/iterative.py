@@ -28,18 +28,18 @@ STABLE_SHARE = 0.95  # of the step size at which steps begin to diverge; what lr
 
 @dataclass(frozen=True, kw_only=True)
 class IterativeRegression(Stage2):
-    """Rounds of full-batch local steps, averaged by the server: what a stage 2 of your own is made of.
+    """Rounds of full-batch local steps, averaged by the server. Your own stage 2 can be a subclass.
 
-    Settings are those of :class:`~fedtct.ScaffoldRegression`. ``lr="auto"`` takes the largest step that is safe for
-    every silo: each knows its own Hessian's largest eigenvalue. The paper's is 5e-5, which diverges where silos hold a
-    single class. What a subclass may change:
+    For the settings, see :class:`~fedtct.ScaffoldRegression`. ``lr="auto"`` takes the largest step that is safe for
+    every silo: each knows the largest eigenvalue of its own Hessian. The paper's step is 5e-5, which diverges where
+    silos hold a single class. A subclass may change:
 
-    - ``round``: what becomes of the state, whose ``w`` is the linear model
+    - ``round``: what becomes of the state, in which ``w`` is the linear model
     - ``question``: what silos are asked in a round
-    - ``step_limits``: from which step size on rounds diverge, and which one is safe, as GradientDescent has it
-    - ``correction``: "scaffold" if silos correct their steps by everybody's; "none" by default
-    - ``exact``: True if rounds build on differences to earlier ones, so that all silos must reply, and weights are not
-      rounded on their way. A correction needs it, and has it by itself
+    - ``step_limits``: the step size from which rounds diverge, and one that is safe; see GradientDescent
+    - ``correction``: "scaffold" if silos correct their steps, "none" by default
+    - ``exact``: True if rounds build on differences to earlier ones, so all silos must reply and weights must not be
+      rounded on their way. With a correction, it is always True
     """
 
     rounds: int = 100
@@ -91,9 +91,9 @@ class IterativeRegression(Stage2):
         return {"w": replies.average("w")}, replies
 
     def question(self, state: State, number: int, lr: float, *, start: Tensor | None = None) -> Message:
-        """What a silo needs to know for a round: it rates W, and takes its steps from there or from ``start``.
+        """What a silo needs to know for a round: it rates W, and takes its steps from W or from ``start``.
 
-        A round without a rating sends only the point that steps begin from.
+        In a round without a rating, it gets only the point from which to step.
         """
         rated = number % self.evaluate_every == 0
         question: Message = {

@@ -28,19 +28,19 @@ COST = 1.2
 
 @dataclass(frozen=True, kw_only=True)
 class Ridge(Stage2):
-    """Silos send n, Σz, Σzzᵀ and Σzyᵀ at ``d`` coordinates; the server normalises and solves in float64.
+    """Stage 2 in one round: ridge regression, solved exactly by the server.
 
-    ``d`` limits the features: of the ``p`` coordinates that TangentFeatures samples, the first ``d`` are used. A ``p``
-    above ``d`` changes nothing, and is not warned of, since the default is 100,000: for more, give a larger ``d``.
+    Silos send n, Σz, Σzzᵀ and Σzyᵀ for ``d`` features; the server normalises and solves in float64. The result does not
+    depend on how the data is divided, and there is no step size.
 
-    The answer does not depend on how the data is dealt, and there is no step size. ``ridge`` is the strength, or how to
-    choose it from training data: "gcv" by generalised cross-validation, which costs no message, or "holdout" by the
-    squared error on what silos hold out, which costs a second round. Both choose in units of the features' mean
-    variance, which is one unless ``normalize=False``. In "gcv" a degree of freedom counts as 1.2: features come from a
-    network that has seen the labels.
-
-    With ``noise``, sums are differentially private: features are scaled to norm one, and "gcv" takes as the strength
-    how far the noise may move the features' covariance.
+    - ``d``: how many features to use: the first ``d`` of the ``p`` that TangentFeatures samples. A ``p`` above ``d``
+      changes nothing. As the default ``p`` is 100,000, there is no warning: for more features, increase ``d``
+    - ``ridge``: the strength, or how to choose it. "gcv" is generalised cross-validation on the training data, which
+      needs no message; a degree of freedom counts as 1.2, because the network behind the features has seen the labels.
+      "holdout" takes the strength with the smallest squared error on held-out samples, which needs a second round. Both
+      choose in units of the features' mean variance, which is one unless ``normalize=False``
+    - ``noise``: for differential privacy, the noise on the sums. Features are then scaled to norm one, and "gcv" takes
+      as the strength how far the noise may move the features' covariance
     """
 
     d: int = 4096

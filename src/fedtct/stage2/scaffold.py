@@ -8,14 +8,14 @@ from fedtct.stage2.iterative import IterativeRegression
 
 @dataclass(frozen=True, kw_only=True)
 class ScaffoldRegression(IterativeRegression):
-    """Local steps with every silo's gradient corrected by how it differs from everybody's.
+    """Stage 2 by SCAFFOLD: local steps, corrected by how each silo's gradient differs from the average.
 
-    The problem is convex, so this converges to the pooled solution however the data is dealt.
+    The problem is convex, so this converges to the pooled solution, however the data is divided.
 
-    - ``rounds``, and in each of them ``steps`` full-batch steps of size ``lr`` in every silo
-    - ``lr="auto"``: the largest step that is safe for every silo, which each can tell from its own data
-    - ``evaluate_every``: rate the model every so many rounds
-    - ``patience``: stop after so many rounds without a better score on held-out samples
+    - ``rounds``: how many; in each, every silo takes ``steps`` full-batch steps of size ``lr``
+    - ``lr="auto"``: the largest step that is safe for every silo; each computes its own limit from its data
+    - ``evaluate_every``: rate the model only every so many rounds
+    - ``patience``: stop after this many rounds without a better score on held-out samples
     """
 
     correction: ClassVar[Literal["none", "scaffold"]] = "scaffold"

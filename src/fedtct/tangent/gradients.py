@@ -32,13 +32,14 @@ SHARE = 0.25  # of the memory that is left, for one batch
 def tangent_features(
     model: nn.Module, x: Tensor, coordinates: Tensor, *, method: str = "auto", batch: int | None = None
 ) -> Tensor:
-    """d logit₀ / d θ at these coordinates, one row a sample, with the model in evaluation mode.
+    """The gradient of the first logit at these coordinates, one row per sample, with the model in evaluation mode.
 
-    Coordinates index the parameters concatenated in the order of ``model.parameters()``. ``method="layers"`` takes one
-    backward pass a batch and a rule for each layer; ``"func"`` differentiates each sample with torch.func and works for
-    any model that torch.func can trace; ``"loop"`` takes a backward pass a sample and works for every model; ``"auto"``
-    takes the first of them that it can. ``batch`` samples are computed at a time; if it is not given, as many as are
-    fast and fit the memory that is left.
+    ``coordinates`` are indices into all parameters, concatenated in the order of ``model.parameters()``.
+
+    - ``method``: "layers" takes one backward pass per batch and has a rule for each kind of layer. "func"
+      differentiates each sample with torch.func, for any model that it can trace. "loop" takes one backward pass per
+      sample, for any model. "auto" takes the first of these that works
+    - ``batch``: how many samples to compute at a time; by default, as many as are fast and fit into memory
 
     >>> model = nn.Linear(3, 2)  # of its first logit, the gradient is the sample itself
     >>> tangent_features(model, torch.tensor([[1.0, 2.0, 3.0]]), torch.tensor([0, 1, 2]))

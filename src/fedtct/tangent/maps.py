@@ -17,11 +17,11 @@ from fedtct.tangent.gradients import CHECKED, SampledGradients
 
 @dataclass(frozen=True)
 class TangentFeatures:
-    """Settings of TCT: which tangent features stage 2 regresses on.
+    """Which tangent features stage 2 of TCT uses. :func:`~fedtct.tangent_features` computes them.
 
-    ``p`` coordinates are sampled (all, if the network has no more); ``seed`` draws them and the new head;
-    ``normalize=False`` leaves features as they are, for the paper's ablation. The features themselves are computed by
-    ``tangent_features``.
+    - ``p``: how many coordinates to sample; all, if the network has no more
+    - ``seed``: for the choice of coordinates and the weights of the new head
+    - ``normalize``: False leaves features as they are, for the paper's ablation
     """
 
     p: int = 100_000
