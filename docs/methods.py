@@ -43,7 +43,7 @@ def tell(name: str, config: RunConfig) -> Watcher:
 def markdown(lines: list[dict[str, Any]]) -> str:
     """The table of the page: a row a method, a column a split."""
     cells = {(line["method"], line["split"]): line for line in lines}
-    rows = [["method", *SPLITS, "MB a silo"], ["---", *["---:"] * (len(SPLITS) + 1)]]
+    rows = [["method", *SPLITS, "MB per silo"], ["---", *["---:"] * (len(SPLITS) + 1)]]
     for method in METHODS:
         found = [cells[method, split] for split in SPLITS]
         marks = [f"{100 * c['test_accuracy']:.1f} ± {100 * c['test_accuracy_std']:.1f}" for c in found]

@@ -74,7 +74,7 @@ def _held_out(run: Path) -> float | None:
 
 def markdown(runs: Iterable[Line]) -> str:
     """Means over seeds in per cent, with deviations."""
-    lines = ["| method | rounds | test | MB a silo |", "| --- | ---: | ---: | ---: |"]
+    lines = ["| method | rounds | test | MB per silo |", "| --- | ---: | ---: | ---: |"]
     by_method: dict[str, list[Line]] = {}
     for run in runs:
         by_method.setdefault(run["method"], []).append(run)

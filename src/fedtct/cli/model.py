@@ -29,7 +29,7 @@ def predict(
     own: Own = "",
     device: Device = "auto",
 ) -> None:
-    """Predict labels and probabilities; writes a CSV row for each sample.
+    """Predict labels and probabilities: a CSV row for each sample.
 
     For images, the row also has the name of the file.
 

@@ -56,7 +56,7 @@ def print_summary(summary: Summary, as_json: bool, page: Path) -> None:
     titles = [title + (unit if place == 0 else "") for place, title in enumerate(rated.values())]
     of = rated_on([summary]) if summary.regression else None
     errors = {f"{TITLES[of]} RMSE": _error(summary.rmse(of))} if of else {}
-    table = _table("method", "split", *titles, *errors, "rounds", "MB a silo", "seconds")
+    table = _table("method", "split", *titles, *errors, "rounds", "MB per silo", "seconds")
     table.add_row(
         summary.method,
         summary.split,
@@ -107,7 +107,7 @@ def print_lines(lines: Sequence[Line], runs: Sequence[RunFolder], folder: Path, 
     error = [f"{TITLES[lines[0].rated_on]} RMSE"] if lines[0].regression else []
     more = (*held_out, _worst_silo(lines[0]), *error)
     table = _table(
-        "split", "method", *(f"chosen {name}" for name in chosen), title, *more, "rounds", "MB a silo", "seconds"
+        "split", "method", *(f"chosen {name}" for name in chosen), title, *more, "rounds", "MB per silo", "seconds"
     )
     for before, line in zip([None, *lines], lines, strict=False):
         if before and before.split != line.split:

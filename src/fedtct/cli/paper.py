@@ -148,7 +148,7 @@ def report(
     results: ResultsDir = RESULTS,
     docs: Annotated[Path, typer.Option(help="folder to write the page to", metavar="DIR")] = Path("docs"),
 ) -> None:
-    """Write results.md and its pictures: our numbers beside the published ones.
+    """Write results.md: our numbers beside the published ones.
 
     \b
     fedtct paper report
@@ -171,7 +171,7 @@ def pack(
     state: Annotated[Path, typer.Argument(help="folder of unfinished runs", metavar="STATE")],
     carried: Annotated[Path, typer.Argument(help="the folder to make", metavar="DIR")],
 ) -> None:
-    """Copy unfinished runs into small files (15 MiB), to continue elsewhere.
+    """Copy unfinished runs into small files, to continue elsewhere.
 
     \b
     fedtct paper pack runs/paper carried

@@ -37,7 +37,7 @@ def run(
     engine: Engine = "local",
     settings: dict[str, Any],
 ) -> None:
-    """Train one method across silos; writes a folder that can be resumed.
+    """Train with one method across silos; can be stopped and resumed.
 
     \b
     fedtct run --dataset fashion-mnist --split classes:2 --method tct --rounds 20,20 --out runs/a

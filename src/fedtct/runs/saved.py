@@ -141,7 +141,7 @@ def _training(run: RunFolder) -> list[str]:
     split = "" if run.config.data else f", split {summary.split}"
     megabytes = in_megabytes(summary.bytes_up + summary.bytes_down)
     lines = [
-        f"- **Method:** {summary.method}, {summary.rounds} rounds, {megabytes} MB a silo, seed {summary.seed}",
+        f"- **Method:** {summary.method}, {summary.rounds} rounds, {megabytes} MB per silo, seed {summary.seed}",
         f"- **Data:** {summary.dataset}{split}, {silos_told(run)}",
         f"- **{metric.capitalize() if metric == 'accuracy' else metric}:** {where}",
     ]

@@ -11,7 +11,17 @@ from fedtct.runs.common_class import CommonClass
 from fedtct.runs.summary import in_megabytes
 from fedtct.runs.tables import CENTRALIZED, Line
 
-COLUMNS = ("method", "seeds", "{rating}", "{beside}", "to centralized", "worst silo", "rounds", "MB a silo", "seconds")
+COLUMNS = (
+    "method",
+    "seeds",
+    "{rating}",
+    "{beside}",
+    "to centralized",
+    "worst silo",
+    "rounds",
+    "MB per silo",
+    "seconds",
+)
 
 
 def section(problem: Problem) -> Section:
