@@ -24,7 +24,7 @@ def test_every_command_is_one_that_fedtct_knows(page: Path) -> None:
         assert unknown(words) == [], f"fedtct {' '.join(words)}"
 
 
-@pytest.mark.parametrize("name", ["start", "reproduce"])
+@pytest.mark.parametrize("name", ["start", "from-pytorch", "reproduce"])
 def test_the_commands_of_a_page_run_as_printed(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
