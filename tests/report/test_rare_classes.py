@@ -56,6 +56,8 @@ def test_methods_that_tie_are_named_together(rating: Rating, values: list[float]
     said = headline._headline(rated, None, rating)
     assert said.startswith(told)
     assert ("It took" in said) == (len(set(map(rating.text, values[:2]))) == 2)  # whose, if there are several?
+    beside = headline._headline(rated, values[0] - 0.01, rating)
+    assert "too close" not in beside.partition(" in one place")[0]  # or "that" would be what is close
 
 
 @pytest.mark.parametrize(

@@ -47,10 +47,11 @@ def _headline(results: Sequence[Result], bound: float | None, rating: Rating) ->
         text += f": by this, {here} are equally good" if len(tied) == len(rated) else f", the best of {here}"
         differing = differences([method for method, _ in rated])
         text += f", though they differ in {listed([*differing])}" if differing else ""
-        close = [method.label for method, line in rated[len(tied) :] if _close(line, rated[0])]
-        text += f"; {listed(close)} {'are' if len(close) > 1 else 'is'} too close to tell them apart" if close else ""
     if bound is not None:
         text += f"; that is {_apart(best.rating - bound, rating)} training on all data in one place"
+    if close := [method.label for method, line in rated[len(tied) :] if _close(line, rated[0])]:
+        stop, verb = "; " if bound is None else ". ", "are" if len(close) > 1 else "is"
+        text += f"{stop}{listed(close)} {verb} too close to tell them apart"
     return f"{text}." if len(tied) > 1 else f"{text}. {_took(best, rating)}."
 
 
