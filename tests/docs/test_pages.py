@@ -156,7 +156,7 @@ def test_how_much_sooner_silos_are_ready_for_conjugate_gradients_is_what_was_mea
     (ready,) = [row for row in record("bench-cpu.json")["rows"] if row["what"].startswith("ready for conjugate")]
     assert "silos of 5,000" in ready["what"]
     page = " ".join((DOCS / "choose.md").read_text(encoding="utf-8").split())
-    assert f"With 5,000 samples a silo that is {ready['plain'] / ready['ours']:.1f} times as fast" in page
+    assert f"With 5,000 samples per silo, this is {ready['plain'] / ready['ours']:.1f} times as fast" in page
 
 
 def test_what_a_deployment_costs_is_what_was_measured() -> None:

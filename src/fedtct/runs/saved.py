@@ -114,7 +114,7 @@ def write_card(saved: Saved, name: str) -> str:
     lines += [f"- **Network:** {spec.model if isinstance(spec.model, str) else type(spec.model).__name__}"]
     if spec.inputs.table is not None:
         columns = listing((column.name for column in spec.inputs.table.columns), most=None)
-        lines += [f"- **Takes:** a table, whose columns it codes itself: {columns}"]
+        lines += [f"- **Takes:** a table, whose columns the model encodes itself: {columns}"]
     else:
         lines += [f"- **Takes:** samples of shape {spec.inputs.shape}, {str(spec.inputs.dtype).removeprefix('torch.')}"]
     if isinstance(spec.task, Regression):
