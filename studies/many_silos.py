@@ -22,7 +22,7 @@ from studies import options
 
 SETTINGS: dict[str, Any] = {
     **{"dataset": "fashion-mnist", "limit": 6000, "model": "simple-cnn", "silos": 100, "per_round": 10, "holdout": 0.1},
-    **{"lr": "0.3,0.1,0.03", "evaluate_every": 5, "p": 10_000, "d": 1024, "rounds": 40},
+    **{"lr": "0.1,0.03,0.01", "evaluate_every": 5, "p": 10_000, "d": 1024, "rounds": 40},
 }
 SPLIT = "classes:2"
 COMPARED: dict[str, tuple[str, dict[str, Any]]] = {  # a method, and what is set besides
