@@ -103,6 +103,16 @@ def test_a_worst_silo_that_few_samples_make_so_is_told(parts: Path, capsys: pyte
     assert told.startswith("worst silo")
 
 
+def test_that_held_out_samples_also_chose_the_learning_rates_is_told_once(
+    parts: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--data", "silos", "--target", "state", "--ignore", "hours", *QUICK, "--lr", "1.0,0.01,0.001"]
+    told = out_of(capsys, "compare", *asked, "--methods", "fedavg,tct", "--out", "a").splitlines()
+    same = "the held-out samples that rate these runs also chose their learning rates, each from 3 candidates"
+    assert [line for line in told if "also chose" in line] == [same]
+    assert f"T{same[1:]}." in (parts / "a" / "report.html").read_text(encoding="utf-8")
+
+
 def test_a_model_that_was_better_in_earlier_rounds_is_told(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for file in (parts / "silos").iterdir():  # much to learn by heart: what can be learnt soon is, and then noise
         columns = np.random.default_rng(0).normal(size=(200, 12))

@@ -27,7 +27,7 @@ def caveats(runs: Sequence[RunFolder]) -> list[str]:
     They have no full stops. Their first letters may be made capitals: none begins with the name of a silo.
     """
     found = [*map(absent, runs), _not_rated(runs), _no_r2(runs), _rough(runs), _fallen(runs), _behind(runs)]
-    found += [*map(_chosen_by_the_same, runs), *map(_ridge_by_the_same, runs)]
+    found += [_chosen_by_the_same(runs), *map(_ridge_by_the_same, runs)]
     found += [_at_an_end(runs, max, "largest", "larger"), _at_an_end(runs, min, "smallest", "smaller")]
     return [text for text in dict.fromkeys(found) if text]
 
@@ -89,11 +89,24 @@ def _diverged(run: RunFolder) -> bool:
     return bool(run.failure) or final_row(run.history, run.config).diverged
 
 
-def _chosen_by_the_same(run: RunFolder) -> str:
+def _chosen_by_the_same(runs: Sequence[RunFolder]) -> str:
+    chosen = {run.path: count for run in runs if (count := _candidates(run))}
+    if not chosen:
+        return ""
+    many = _range(sorted(chosen.values()))
+    if len(chosen) == 1:
+        (path,) = chosen
+        return f"the held-out samples that rate {path.name} also chose it from {many} candidates"
+    which = "these runs" if len(chosen) == len(runs) else f"{len(chosen)} of these {len(runs)} runs"
+    return f"the held-out samples that rate {which} also chose their learning rates, each from {many} candidates"
+
+
+def _candidates(run: RunFolder) -> int:
+    """From how many a run was chosen by the held-out samples that rate it; 0 if it was not."""
     choice = read_choice(run.path.parent)
     if not choice or choice.best != run.path.name or rated_on([Summary.of(run)]) != "holdout":
-        return ""
-    return f"the held-out samples that rate {run.path.name} also chose it from {len(choice.ratings)} candidates"
+        return 0
+    return len(choice.ratings)
 
 
 def _ridge_by_the_same(run: RunFolder) -> str:
