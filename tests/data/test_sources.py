@@ -186,6 +186,18 @@ def test_a_file_that_is_no_silo_is_not_passed_over_in_silence(tmp_path):
         assert list(silo_paths(tmp_path)) == ["north"]
 
 
+def test_many_files_that_are_no_silos_are_told_of_in_one_line(tmp_path):
+    for name in range(9):
+        (tmp_path / f"scan-{name}.png").write_text("")
+    some = r"scan-0\.png, scan-1\.png, scan-2\.png and 6 more"
+    with pytest.raises(FedtctError, match=f"holds no silos: .* it has {some}$"):
+        silo_paths(tmp_path)
+    (tmp_path / "north.csv").write_text("a,y\n1,2\n")
+    with pytest.warns(UserWarning, match=f"{some} are left out: none is an") as warned:
+        assert list(silo_paths(tmp_path)) == ["north"]
+    assert len(warned) == 1
+
+
 def column(values, task="auto", folder=None):
     pd.DataFrame({"x": range(len(values)), "y": values}).to_csv(folder / "t.csv", index=False)
     return read_samples(folder / "t.csv", Reading("y", task))[1].tolist()

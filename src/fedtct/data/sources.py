@@ -35,18 +35,23 @@ def silo_paths(folder: Path) -> dict[str, Path]:
         what = f"{folder} is a file, not a folder" if folder.exists() else f"there is no folder {folder}{here}"
         raise FedtctError(f"{what}: it should hold a file for each silo, or a folder of images")
     found: dict[str, Path] = {}
+    others: list[str] = []
     for path in sorted(folder.iterdir()):
         if is_hidden(path.name):
             continue
         if not (path.is_dir() or path.suffix.lower() in WHOLE):
-            warnings.warn(f"{path} is left out: it is not an .npz, .csv or .parquet file", stacklevel=2)
+            others.append(path.name)
             continue
         name = path.name if path.is_dir() else path.stem  # folders may have dots in their names
         if name in found:
             raise FedtctError(f"{path} and {found[name]} would be silos of the same name: rename one of them")
         found[name] = path
     if not found:
-        raise FedtctError(f"{folder} holds no silos: it needs .npz, .csv or .parquet files, or folders of images")
+        has = f"; it has {listing(others, 3)}" if others else ""
+        raise FedtctError(f"{folder} holds no silos: it needs .npz, .csv or .parquet files, or folders of images{has}")
+    if others:
+        are = "is left out: it is not an" if len(others) == 1 else "are left out: none is an"
+        warnings.warn(f"{folder}: {listing(others, 3)} {are} .npz, .csv or .parquet file", stacklevel=2)
     return found
 
 
