@@ -227,7 +227,8 @@ def read_record(path: Path) -> tuple[dict[str, Any], dict[str, str], Path]:
     file = path / MODEL_FILE if path.is_dir() else path
     if not file.is_file():
         why = f"there is no {file.name} in it" if path.exists() else "it does not exist"
-        raise FedtctError(f"{path} holds no saved model: {why}")
+        below = [found.parent for found in path.glob(f"*/{MODEL_FILE}")]  # as in the folder of a run
+        raise FedtctError(f"{path} holds no saved model: {why}" + (f"; did you mean {below[0]}?" if below else ""))
     try:
         with safe_open(file, framework="pt") as opened:
             notes = opened.metadata() or {}

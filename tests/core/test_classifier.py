@@ -182,6 +182,12 @@ def test_a_folder_that_holds_no_model_is_refused(tmp_path):
         NetworkClassifier.load(tmp_path)
 
 
+def test_the_folder_of_a_run_is_refused_with_that_of_its_model(tmp_path):
+    network_model("mlp").save(tmp_path / "model")
+    with pytest.raises(FedtctError, match=f"holds no saved model: .* did you mean {tmp_path / 'model'}"):
+        Classifier.load(tmp_path)
+
+
 @pytest.mark.parametrize("name", ["kind", "head", "inputs", "num_classes", "features"])
 @pytest.mark.parametrize(
     "change", [lambda record, name: record.pop(name), lambda record, name: record.update({name: {}})]
