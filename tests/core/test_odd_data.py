@@ -146,7 +146,11 @@ def test_values_that_were_never_missing_are_warned_of_when_they_are():
         model.predict(table.assign(sex=None))
 
 
-@pytest.mark.parametrize("one", [X, torch.from_numpy(X), pd.DataFrame(X)], ids=["array", "tensor", "table"])
+@pytest.mark.parametrize(
+    "one",
+    [X, torch.from_numpy(X), pd.DataFrame(X), {"north": (X, Y)}],
+    ids=["array", "tensor", "table", "dict"],
+)
 def test_samples_alone_are_no_silos(one):
     with pytest.raises(FedtctError, match=r"silos must be a list, not a single \w+: give \[\(x, y\), …\]"):
         METHOD.fit(one, Y)

@@ -77,6 +77,11 @@ def test_models_that_do_not_fit_the_data(model, message):
     assert_refused(message, [Silo(X, Y)], model)
 
 
+def test_grey_images_without_a_channel_are_refused_with_the_remedy():
+    silo = Silo(torch.zeros(6, 28, 28), [0, 1] * 3)
+    assert_refused(r"the data has shape \(28, 28\)\. Grey images need a channel: x\[:, None\]", [silo], "simple-cnn")
+
+
 class WithoutGradient(nn.Linear):
     @torch.no_grad()
     def forward(self, x):

@@ -40,7 +40,7 @@ class LocalFederation(Federation):
         precision: str = "auto",
         per_round: int | None = None,
     ) -> None:
-        if isinstance(silos, Silo | Dataset | Tensor | np.ndarray) or is_table(silos):
+        if isinstance(silos, Silo | Dataset | Tensor | np.ndarray | Mapping) or is_table(silos):
             raise FedtctError(
                 f"silos must be a list, not a single {type(silos).__name__}: give [(x, y), …], with a pair "
                 "or a Silo for each"

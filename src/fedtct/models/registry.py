@@ -18,9 +18,10 @@ Model = str | nn.Module | Own
 
 def _image_shape(name: str, shape: tuple[int, ...]) -> tuple[int, int, int]:
     if len(shape) != 3:
+        grey = "Grey images need a channel: x[:, None]. Otherwise use" if len(shape) == 2 else "Use"
         raise FedtctError(
-            f"model '{name}' takes images (channels, height, width), but the data has shape {shape}. Use model 'mlp' "
-            "or 'linear', or give an nn.Module of your own."
+            f"model '{name}' takes images (channels, height, width), but the data has shape {shape}. {grey} model "
+            "'mlp' or 'linear', or give an nn.Module of your own."
         )
     return shape[0], shape[1], shape[2]
 
