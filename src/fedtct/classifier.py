@@ -90,7 +90,8 @@ class Classifier(ABC):
                 if self.on_batch:
                     self.on_batch(done, len(x))
         except IndexError as error:  # an embedding does not know a token
-            raise FedtctError(f"the model cannot take these samples: {error}") from error
+            span = f", with numbers from {x.min()} to {x.max()}"
+            raise FedtctError("the model cannot take these samples", error, span) from error
         return torch.cat(parts) if parts else torch.zeros(0, self.spec.num_classes)
 
     def predict(self, x: Any) -> Answers:
