@@ -162,7 +162,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_can_be_imported(
         ("no_dataset", "my_data:no_dataset must return a fedtct.Dataset, not tuple"),
         ("no_pair", r"train of my_data:no_pair must be fedtct.Samples\(x, y\), not ndarray"),
         ("lengths", r"train of my_data:lengths: x has shape \(20, 3\) for 7 labels"),
-        ("shapes", r"samples to train on are \(3,\) of torch.float32, to test on \(2,\) of torch.float32"),
+        ("shapes", r"training samples are \(3,\) of torch.float32, but test samples \(2,\) of torch.float32"),
         ("kinds", r"training samples are \(3,\) of torch.float32, but test samples \(3,\) of torch.uint8"),
         ("labels", "test of my_data:labels: y must hold whole numbers from 0 to 1"),
         ("numbers", "train of my_data:numbers: y must hold whole numbers from 0 to 1"),
