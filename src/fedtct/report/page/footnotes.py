@@ -23,12 +23,8 @@ def how_to_read(problem: Problem, rating: Rating) -> str:
     by_chance = "" if problem.regression else _by_chance(rated, rating)
     over = _over_seeds(problem, runs)
     parts = _rated_on(rating, runs, rated, by_chance + over)
-    if over and len(problem.methods) > 1:
-        samples = ", or if that difference is no larger than twice the standard error of one model" if by_chance else ""
-        parts.append(
-            "Methods with the same seeds are too close to tell apart if the 95 % confidence interval of their mean "
-            f"difference, seed by seed, includes zero{samples}."
-        )
+    if len(problem.methods) > 1 and (over or by_chance):
+        parts.append(_may_be_chance(seeds=bool(over), samples=bool(by_chance)))
     parts += chosen_from(problem, rating)
     parts += [told] if (told := problem.caveats) else []
     if any(run.config.patience for run in runs):
@@ -45,6 +41,15 @@ def how_to_read(problem: Problem, rating: Rating) -> str:
         parts.append(f"Rounds are those of stage 1{shared} and of stage 2.")
     promises = dict.fromkeys(promise for method in problem.methods if (promise := method.config.promise()))
     return " ".join([*parts, *map(sentence, promises), *_add_centralized(problem, runs)])
+
+
+def _may_be_chance(*, seeds: bool, samples: bool) -> str:
+    """By which rules the text above the table says that a lead may be chance."""
+    whose = "A lead over a method with the same seeds" if seeds else "A lead"
+    rules = ["the 95 % confidence interval of the mean difference, seed by seed, includes zero"] if seeds else []
+    rules += ["it is at most twice the standard error of the better model"] if samples else []
+    few = " With two or three seeds, this interval is wide." if seeds else ""
+    return f"{whose} may be chance if {', or if '.join(rules)}.{few}"
 
 
 def _over_seeds(problem: Problem, runs: Sequence[RunFolder]) -> str:

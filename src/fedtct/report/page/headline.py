@@ -49,13 +49,14 @@ def _headline(results: Sequence[Result], bound: float | None, rating: Rating) ->
         text += f", though they differ in {listed([*differing])}" if differing else ""
     if bound is not None:
         text += f"; that is {_apart(best.rating - bound, rating)} training on all data in one place"
-    if close := [method.label for method, line in rated[len(tied) :] if _close(line, rated[0])]:
-        stop, verb = "; " if bound is None else ". ", "are" if len(close) > 1 else "is"
-        text += f"{stop}{listed(close)} {verb} too close to tell them apart"
+    if doubtful := [method.label for method, line in rated[len(tied) :] if _may_be_chance(line, rated[0])]:
+        whose = "its" if len(tied) == 1 else "their"
+        text += f"; {whose}" if bound is None else f". {whose.capitalize()}"
+        text += f" lead over {listed(doubtful)} may be chance"
     return f"{text}." if len(tied) > 1 else f"{text}. {_took(best, rating)}."
 
 
-def _close(line: Line, first: Result) -> bool:
+def _may_be_chance(line: Line, first: Result) -> bool:
     """Whether a rating's distance to the first one may be due to the seeds, or to few samples."""
     method, best = first
     assert best.rating is not None
