@@ -52,7 +52,7 @@ def as_inputs(x: Any, whose: str) -> Inputs:
         x = x.float() if x.is_floating_point() or x.dtype == torch.bool else x.long()
     if x.is_floating_point() and not bool(torch.isfinite(x).all()):
         bad = int((~torch.isfinite(x.flatten(1) if x.ndim > 1 else x[:, None]).all(1)).sum())
-        table = ", or give a pandas.DataFrame, which may have gaps" if x.ndim == 2 else ""
+        table = ", or train on tables (pandas.DataFrame), which may have gaps" if x.ndim == 2 else ""
         raise FedtctError(f"{whose}: {bad} of {len(x)} samples hold NaN or infinite values: fix or drop them{table}")
     return x
 
@@ -186,9 +186,8 @@ def _as_tensor(values: Any, whose: str) -> Tensor:
     try:
         return torch.as_tensor(values).detach().to_dense()  # samples need no gradients
     except (TypeError, ValueError, RuntimeError) as error:
-        raise FedtctError(
-            f"{whose}: samples and labels must be arrays of numbers (a table with texts, a pandas.DataFrame)", error
-        ) from error
+        remedy = "give a table with texts as a pandas.DataFrame"
+        raise FedtctError(f"{whose}: samples and labels must be arrays of numbers; {remedy}", error) from error
 
 
 def _as_array(y: Any) -> "np.ndarray[Any, Any]":
