@@ -16,7 +16,7 @@ FILES = {
 SPREAD = "; the standard deviation over its seeds"  # told without a unit in bench-cpu.json, and anew by over_seeds
 INTRODUCTION = """# How fast it is
 
-How many times as fast fedtct is as a straightforward way of doing the same:
+The speed of fedtct, as a multiple of that of a straightforward way of doing the same:
 """
 READING = """## How to read the tables
 
@@ -51,14 +51,14 @@ def in_short() -> list[str]:
     """The ratios that matter most, on a processor and on a GPU, and beside other frameworks."""
     names = ("bench-cpu.json", "bench-h200.json", "bench-peers.json")
     cpu, gpu, peers = (Record.read(RESULTS / name).rows for name in names)
-    lines = ["| | beside | on two processor cores | on an H200 |", "|---|---|--:|--:|"]
+    lines = ["| | compared with | on two processor cores | on an H200 |", "|---|---|--:|--:|"]
     for part, (what, beside, plain) in SHORT.items():
         lines.append(f"| {what} | {beside} | {ratios(cpu, part, plain)} | {ratios(gpu, part, plain)} |")
     wall = [row for row in peers if row.what.startswith("wall time against ")]
     lines += [f"| a small FedAvg | {row.plain_is} | {times(row.ratio)} | – |" for row in wall]
     precision = (
-        "The plain loop always trains in float32, ours in bf16 where the tables below say so. On the H200, ours also "
-        "trains ten silos side by side, the plain loop one after another.\n"
+        "The plain loop always trains in float32 (on the H200 with TF32), ours in bf16 where the tables below say so. "
+        "On the H200, ours also trains ten silos side by side, the plain loop one after another.\n"
     )
     return ["\n".join([*lines, ""]), precision]
 
@@ -66,10 +66,9 @@ def in_short() -> list[str]:
 def ratios(rows: list[Row], part: str, plain: tuple[str, ...]) -> str:
     """From the least to the largest ratio of a part, beside that plain way."""
     found = [row for row in rows if row.part == part and any(text in row.plain_is for text in plain)]
-    texts = dict.fromkeys(times(row.ratio) for row in sorted(found, key=lambda row: row.ratio or 0))
+    found.sort(key=lambda row: row.ratio or 0)
     about = "≈ " if any("scaled" in row.plain_is for row in found) else ""
-    least, *_, largest = [*texts, *texts]
-    return about + (least if least == largest else f"{least} to {largest}")
+    return about + " to ".join(dict.fromkeys(times(row.ratio) for row in (found[0], found[-1])))
 
 
 def section(title: str, file: str, record: Record) -> str:
