@@ -4,7 +4,7 @@ Its modules, each after those that it imports:
 
 - modules by name: dense, simple_cnn, resnet, registry
 - their flat form: inputs, network, head, pretrained, spec, trial
-- and without it: plain
+- a plain nn.Module in the end: plain
 """
 
 from fedtct.models.head import find_head, head_size, other_heads
