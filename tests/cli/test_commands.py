@@ -167,7 +167,7 @@ def test_a_comparison_ends_with_a_table(fedtct: Terminal) -> None:
     for path in (
         "summary.csv",
         "summary.json",
-        "plots/iid/accuracy-by-round.svg",
+        "plots/iid/accuracy-by-round.pdf",
         "fedavg-iid-seed1/findings/split.json",
     ):
         assert (fedtct.folder / "c" / path).is_file()

@@ -12,9 +12,9 @@ from fedtct.errors import FedtctError
 from fedtct.history import History, Row
 from fedtct.report import write_plots
 from fedtct.report.curves import beneath, read_curves
-from fedtct.report.style import COLOURS, MARKERS, looks
+from fedtct.report.style import COLOURS, FOR_PAPERS, MARKERS, looks
 
-NAMES = [f"accuracy-by-{unit}.{kind}" for unit in ("round", "megabyte") for kind in ("png", "svg", "pdf")]
+NAMES = [f"accuracy-by-{unit}.{kind}" for unit in ("round", "megabyte") for kind in ("png", "svg")]
 
 
 def stage(name: str, accuracies: list[float], cost: int = 500_000) -> list[Row]:
@@ -49,11 +49,12 @@ def test_files_are_written_into_a_new_folder(tmp_path: Path) -> None:
 
 def test_same_histories_give_the_same_bytes_whatever_the_users_style(tmp_path: Path) -> None:
     histories = {"TCT": [tct(), tct(lift=0.05)], "Centralized": centralized()}
-    first = write_plots(histories, tmp_path / "first")
+    first = write_plots(histories, tmp_path / "first", kinds=FOR_PAPERS)
     with matplotlib.rc_context({"axes.facecolor": "black", "font.size": 20, "svg.fonttype": "path"}):
         before = dict(matplotlib.rcParams)
-        second = write_plots(histories, tmp_path / "second")
+        second = write_plots(histories, tmp_path / "second", kinds=FOR_PAPERS)
         assert dict(matplotlib.rcParams) == before
+    assert {path.suffix for path in first} == {".png", ".svg", ".pdf"}
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 

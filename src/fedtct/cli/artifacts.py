@@ -46,6 +46,7 @@ def draw_comparison(runs: Mapping[str, RunFolder], folder: Path) -> None:
     """All methods in one picture, for each split."""
     from fedtct.history import rated_on
     from fedtct.report import write_plots
+    from fedtct.report.style import FOR_PAPERS
     from fedtct.runs.compare import slug
     from fedtct.runs.tables import by_method_and_split
 
@@ -55,7 +56,7 @@ def draw_comparison(runs: Mapping[str, RunFolder], folder: Path) -> None:
         here = [group for (own, _), group in rated.items() if own == split]
         curves = {group[0].config.method_name: [run.history for run in group] for group in here}
         title = _title(next(run.config for run in runs.values() if run.config.split == split))
-        write_plots(curves, folder / PLOTS / slug(split), title=title)
+        write_plots(curves, folder / PLOTS / slug(split), title=title, kinds=FOR_PAPERS)
 
 
 def report_on(runs: Sequence[RunFolder], folder: Path) -> None:

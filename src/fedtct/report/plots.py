@@ -12,17 +12,16 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
 
 from fedtct.report.curves import LOWEST_R2, Curve, Histories, Point, beneath, level, read_curves
-from fedtct.report.style import COLOURS, MARKERS, QUIET, WHOLE, looks, new_figure, save
+from fedtct.report.style import COLOURS, MARKERS, PICTURES, QUIET, WHOLE, looks, new_figure, save
 
 WIDER = 3.0  # points, of a line for each one that lies on it
 MARKS = 8  # about so many markers along a curve
-FOR_PAPERS = ("png", "svg", "pdf")
 DASHES = (3.5, 2.5)  # of stages before the last, in widths of the line
 
 Measure = Callable[[Point], float]
 
 
-def write_plots(histories: Histories, folder: Path, *, title: str = "") -> list[Path]:
+def write_plots(histories: Histories, folder: Path, *, title: str = "", kinds: Sequence[str] = PICTURES) -> list[Path]:
     """Write ``accuracy-by-round`` and ``accuracy-by-megabyte``; the files written.
 
     ``histories`` has for each label a history, or several (one a seed), which are drawn as their mean in a band from
@@ -44,7 +43,7 @@ def write_plots(histories: Histories, folder: Path, *, title: str = "") -> list[
             entries = [_draw(axes, curve, look, measure, shares, wider) for curve, look, wider in each]
             _scale(axes, whole=unit == "rounds", shares=shares)
             _add_legend(axes, drawn, entries)
-            paths += save(figure, folder, name, FOR_PAPERS)
+            paths += save(figure, folder, name, kinds)
     return paths
 
 

@@ -14,6 +14,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")  # as many as share no d
 WELL_KNOWN = ("FedAvg", "SCAFFOLD", "TCT", "Centralized", "FedProx", "FedDyn", "FedAdam")
 WHOLE = (0.0, 0.0, 1.0, 1.0)  # axes that fill the figure; labels and legends lie around it
 QUIET = "#666666"
+PICTURES = ("png", "svg")
+FOR_PAPERS = (*PICTURES, "pdf")  # PDF takes longest to write
 
 _STYLE = {
     "font.size": 11,
@@ -62,7 +64,7 @@ def new_figure(width: float, height: float) -> Iterator[Figure]:
         yield Figure((width, height))
 
 
-def save(figure: Figure, folder: Path, name: str, kinds: Sequence[str] = ("png", "svg")) -> list[Path]:
+def save(figure: Figure, folder: Path, name: str, kinds: Sequence[str] = PICTURES) -> list[Path]:
     """Write the picture in files of these kinds, large enough for everything on and around the axes."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{kind}" for kind in kinds]
