@@ -41,7 +41,7 @@ def test_runs_hold_out_whole_groups_and_know_it_when_read_again(owners, capsys):
     assert [column["name"] for column in run.agreement()["inputs"]["table"]["columns"]] == ["age", "town", "cost"]
     capsys.readouterr()
     assert main(["run", "--resume", "a/lr-0.1", "--group", "town"]) == 2
-    assert "group is" in capsys.readouterr().err
+    assert 'group was "patient"' in capsys.readouterr().err
     for command in ("predict", "evaluate"):
         assert main([command, "a", "--input", "test.csv"]) == 0
 

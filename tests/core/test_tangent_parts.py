@@ -156,7 +156,7 @@ def test_attention_that_no_rule_covers(options):
 
     module, every = module_and_coordinates(Other)
     assert why_not_by_layers(module, samples(), every) == "no rule for MultiheadAttention"
-    with pytest.warns(UserWarning, match="general way"):
+    with pytest.warns(UserWarning, match="by torch.func, which is slower: no rule for MultiheadAttention"):
         found = tangent_features(module, samples(), every)
     torch.testing.assert_close(found, tangent_features(module, samples(), every, method="loop"))
 

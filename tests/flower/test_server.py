@@ -183,7 +183,7 @@ def test_a_silo_whose_data_no_longer_fits_is_refused_when_the_run_goes_on(tmp_pa
         serve(grid, config, server, resume=server.out)
     with pytest.raises(fedtct.FedtctError, match=r"1 cannot continue .* it has label"):
         serve(grid, config, replace(server, min_silos=3), resume=server.out)
-    with pytest.raises(fedtct.FedtctError, match="begun with 10 classes, not 12"):
+    with pytest.raises(fedtct.FedtctError, match="started with 10 classes, not 12"):
         serve(grid, config, replace(server, num_classes=12, min_silos=2), resume=server.out)
     fit = serve(grid, config, replace(server, min_silos=2), resume=server.out)  # as in any round, the others are enough
     assert fit.history[-1].silos == ("s0", "s2")
