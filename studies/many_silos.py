@@ -73,8 +73,8 @@ def _held_out(run: Path) -> float | None:
 
 
 def markdown(runs: Iterable[Line]) -> str:
-    """Means over seeds in per cent, with deviations."""
-    lines = ["| method | rounds | test | MB per silo |", "| --- | ---: | ---: | ---: |"]
+    """Means over seeds in per cent, with deviations, and the learning rates that were chosen."""
+    lines = ["| method | rounds | learning rate | test | MB per silo |", "| --- | ---: | ---: | ---: | ---: |"]
     by_method: dict[str, list[Line]] = {}
     for run in runs:
         by_method.setdefault(run["method"], []).append(run)
@@ -82,7 +82,8 @@ def markdown(runs: Iterable[Line]) -> str:
         tests = [100 * run["test_accuracy"] for run in own]
         spread = f" ± {stdev(tests):.1f}" if len(tests) > 1 else ""
         megabytes = fmean(run["bytes_up"] + run["bytes_down"] for run in own) / 1e6
-        lines.append(f"| {name} | {own[0]['rounds']} | {fmean(tests):.1f}{spread} | {megabytes:.1f} |")
+        rates = " or ".join(f"{rate:g}" for rate in sorted({run["lr"] for run in own}, reverse=True))
+        lines.append(f"| {name} | {own[0]['rounds']} | {rates} | {fmean(tests):.1f}{spread} | {megabytes:.1f} |")
     return "\n".join(lines) + "\n"
 
 

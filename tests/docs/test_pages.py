@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from doc_helpers import PAGES, ROOT, blocks, commands, run, run_python, unknown
-from studies import airlines, stage2_rounds, views
+from studies import airlines, many_silos, stage2_rounds, views
 
 from fedtct.paper.figures import figures
 from fedtct.paper.results import Results
@@ -81,6 +81,7 @@ def test_how_many_rounds_stage_2_takes_and_what_learning_without_labels_brings_i
     assert stage2_rounds.markdown(record("stage2-rounds.json")["runs"]) in page
     assert airlines.markdown(record("airlines.json")["runs"]) in page
     assert views.markdown(record("views.json")["runs"]) in page
+    assert many_silos.markdown(record("many-silos.json")["runs"]) in page
     for model, name in (("simple-cnn", "small CNN"), ("resnet18-bn", "ResNet-18")):
         of_one_epoch = [run for run in record("bootstrapping.json") if run["config"]["local_epochs"] == 1]
         runs = {run["learnt"]: run for run in of_one_epoch if run["config"]["model"] == model}
