@@ -18,6 +18,7 @@ from fedtct.report.style import COLOURS, QUIET, WHOLE, looks, new_figure, save
 PAGE, PICTURES, FINDINGS = "results.md", "images/paper", "findings.md"
 WIDTH, HEIGHT = 2.6, 2.5  # of a panel's axes in inches: two stand beside each other, and one is read on a phone
 CLOSE = 2  # points of accuracy
+LONG = 20  # rows that one reads as one table
 BOTH = "test accuracy (dotted: training)"
 
 INTRODUCTION = """# The paper, reproduced
@@ -110,7 +111,16 @@ def _glance(results: Results) -> str:
 
 
 def _table(results: Results, wanted: tuple[Cell, ...]) -> str:
-    """A row for each cell; a dataset or split that all have in common is in the title."""
+    """A row for each cell; a long table is one for each dataset."""
+    datasets = dict.fromkeys(cell.dataset for cell in wanted)
+    if len(wanted) <= LONG or len(datasets) == 1:
+        return _rows(results, wanted)
+    parts = {name: tuple(cell for cell in wanted if cell.dataset == name) for name in datasets}
+    return "\n".join(f"**{name}**\n\n{_rows(results, part)}" for name, part in parts.items())
+
+
+def _rows(results: Results, wanted: tuple[Cell, ...]) -> str:
+    """A row for each cell; a dataset or split that all have in common is above them."""
     heads = ("dataset", "split", "method", "ours", f"last {LAST} rounds", "published", "difference", "scale")
     rows = [_row(cell, results.of_cell(cell)) for cell in wanted]
     kept = [k for k, head in enumerate(heads) if head not in ("dataset", "split") or len({row[k] for row in rows}) > 1]
@@ -126,9 +136,15 @@ def _row(cell: Cell, found: Found | None) -> list[str]:
         ours, last = f"{found.accuracy:.2f}", found.last_rounds
         settled = f"{fmean(last):.1f} ({min(last):.1f} to {max(last):.1f})" if last else ""
         difference = f"{found.accuracy - cell.published:+.2f}" if found.comparable else ""
-        scale = found.label + (f", {found.seeds} seeds" if found.seeds > 1 else "")
+        scale = found.label + _seeds(found.accuracies)
     name = cell.key.split("/", 2)[2].replace("/", ", ")
     return [cell.dataset, cell.split, name, ours, settled, f"{cell.published:.2f}", difference, scale]
+
+
+def _seeds(accuracies: list[float]) -> str:
+    """What each seed gave, where there are several."""
+    listed = ", ".join(f"{value:.2f}" for value in accuracies)
+    return f"; {len(accuracies)} seeds: {listed}" if len(accuracies) > 1 else ""
 
 
 def _coverage(results: Results, figure: Figure) -> str:

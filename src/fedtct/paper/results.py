@@ -54,10 +54,8 @@ class Result:
 
     @property
     def _step(self) -> str:
-        """The step size that stage 2 took because the paper's diverges."""
-        if (step := self.record.get("lr_used")) is None:
-            return ""
-        return f", stage 2's step {step if step == 'auto' else f'{step:.1e}'} instead of {STAGE2_LR:.0e}"
+        """Whether stage 2 took a step size of its own because the paper's diverges."""
+        return f", stage 2's step smaller: {STAGE2_LR:.0e} diverges" if "lr_used" in self.record else ""
 
     @property
     def diverged(self) -> bool:
@@ -115,13 +113,17 @@ def _read(path: Path) -> Result:
 
 
 class Found(NamedTuple):
-    """Our result for a cell of a table."""
+    """Our results for a cell of a table."""
 
-    accuracy: float  # mean over seeds
+    accuracies: list[float]  # one a seed
     last_rounds: list[float]  # of all seeds
     label: str
-    seeds: int
     comparable: bool
+
+    @property
+    def accuracy(self) -> float:
+        """The mean over seeds."""
+        return fmean(self.accuracies)
 
 
 class Results:
@@ -153,16 +155,14 @@ class Results:
         return [r.stage1() for r in found if r.scale in STAGE1_IS and r.record["config"]["lr"] in run.rates]
 
     def of_cell(self, cell: Cell) -> Found | None:
-        """Our result for a cell; none if it was not run."""
+        """Our results for a cell; none if it was not run."""
         found = self.of(cell.run)
         rated = [(value, r) for r in found if (value := r.accuracy(cell.round)) is not None]
         if not rated:
             return None
         values, runs = zip(*rated, strict=True)
         last = [value for run in runs for value in run.last_rounds()] if cell.round is None else []
-        return Found(
-            fmean(values), last, "; ".join(dict.fromkeys(r.label for r in runs)), len(runs), runs[0].comparable
-        )
+        return Found(list(values), last, "; ".join(dict.fromkeys(r.label for r in runs)), runs[0].comparable)
 
     def has_cell(self, cell: Cell) -> bool:
         """Whether there is a number to compare with the published one."""
