@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+import shutil
 import zlib
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ import fedtct
 from fedtct import FedtctError, privacy
 from fedtct.deploy.client_app import UNTOLD, client_app
 from fedtct.deploy.privacy_budget import SPENT, Budget
+from fedtct.federation.flower import post
 from fedtct.federation.flower.wire import ERROR, fixed_buffers, unpack
 from fedtct.seated_silo import SeatedSilo
 
@@ -68,11 +70,24 @@ class Recording(InlineGrid):
         return self.setups[NODE].budget.spent()
 
 
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory):
+    """The folder of silos that have answered a private run, and what one of them was asked."""
+    folder = tmp_path_factory.mktemp("answered")
+    grid = Recording(folder, budget=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(post, "POLL_SECONDS", 0.01)
+        PRIVATE.fit(over(grid))
+    return folder, grid.questions
+
+
 @pytest.fixture
-def careful(tmp_path):
+def careful(answered, tmp_path):
     """A silo with a budget that has answered a private run."""
+    folder, questions = answered
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     grid = Recording(tmp_path, budget=True)
-    PRIVATE.fit(over(grid))
+    grid.questions.update(questions)
     return grid
 
 
@@ -190,7 +205,7 @@ def test_a_name_of_a_run_is_short(careful):
 
 
 def test_a_few_bytes_do_not_become_very_many():
-    bomb = base64.b64encode(zlib.compress(bytes(2**29))).decode()
+    bomb = base64.b64encode(zlib.compress(bytes(2**28 + 1), 1)).decode()
     with pytest.raises(FedtctError, match="take more than 256 MiB"):
         fixed_buffers({"fixed": bomb})
 
