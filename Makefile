@@ -2,21 +2,22 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Python keeps what it has compiled, whatever the environment says: tests start many processes.
+export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test test-gpu docs bench bench-large bench-peers performance lint format clean chromium plotly
+.PHONY: demo test tests test-gpu docs bench bench-large bench-peers performance lint style types format clean chromium plotly
 
-# Compiled afterwards, on all cores, as pip takes one; some packages carry files for other Pythons, which do not compile.
+# Nothing is compiled beforehand: most of what is installed is never imported.
 define install
+	@[ -x $(BIN)/pip ] || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e $(1)
-	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
-	@touch $@
+	@touch $(VENV)/.alone $@
 endef
 
 $(VENV)/.alone: pyproject.toml constraints.txt  # fedtct and what it needs
-	$(PYTHON) -m venv $(VENV)
 	$(call install,.)
 
-$(VENV)/.installed: $(VENV)/.alone  # and what it is tested, documented and deployed with
+$(VENV)/.installed: pyproject.toml constraints.txt  # and what it is tested, documented and deployed with
 	$(call install,'.[dev]')
 
 demo: $(VENV)/.alone
@@ -35,7 +36,10 @@ bench-peers: $(VENV)/.installed
 performance: $(VENV)/.installed
 	$(BIN)/python -m benchmarks.report
 
-test: lint chromium  # workers share the cores: threads of their own would only wait for each other
+test: style chromium  # types are checked on one core while the tests begin on the others
+	$(MAKE) --jobs 2 types tests
+
+tests: $(VENV)/.installed  # workers share the cores: threads of their own would only wait for each other
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadgroup
 
 test-gpu: $(VENV)/.installed  # what holds on a GPU; `make test` leaves it alone
@@ -45,9 +49,13 @@ docs: $(VENV)/.installed
 	$(BIN)/python -m sphinx -W -n -q -b html docs build/docs
 	@echo 'open build/docs/index.html'
 
-lint: $(VENV)/.installed
+lint: style types
+
+style: $(VENV)/.installed
 	$(BIN)/ruff format --check src tests benchmarks studies docs examples
 	$(BIN)/ruff check src tests benchmarks studies docs examples
+
+types: $(VENV)/.installed
 	$(BIN)/mypy
 
 format: $(VENV)/.installed
