@@ -12,6 +12,7 @@ if "FEDTCT_TEST_GPU" not in os.environ:  # which `make test-gpu` sets, for the t
 import pytest
 import torch
 from hypothesis import settings
+from matplotlib.figure import Figure
 
 settings.register_profile("fedtct", deadline=None)
 settings.load_profile("fedtct")
@@ -20,3 +21,12 @@ settings.load_profile("fedtct")
 @pytest.fixture(autouse=True)
 def _same_draws() -> None:
     torch.default_generator.manual_seed(0)
+
+
+@pytest.fixture
+def empty_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are made, but their files are left empty: to draw them takes most of the time of a small run.
+
+    For tests that are about something else; tests/report is about what is drawn.
+    """
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **how: path.touch())

@@ -1,4 +1,7 @@
-"""One thread: the tests are small, and several workers share the cores. And a folder with two hospitals' tables."""
+"""One thread: the tests are small, and several workers share the cores. And a folder with two hospitals' tables.
+
+Pictures are drawn only by the tests that are marked as `drawn`: they take most of the time of a small run.
+"""
 
 import sys
 from pathlib import Path
@@ -8,6 +11,12 @@ import torch
 from hospitals import patients
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _only_some_draw(request: pytest.FixtureRequest) -> None:
+    if "drawn" not in request.keywords:
+        request.getfixturevalue("empty_pictures")
 
 
 @pytest.fixture

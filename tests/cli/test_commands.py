@@ -48,6 +48,7 @@ def fedtct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     return Terminal(tmp_path, capsys)
 
 
+@pytest.mark.drawn
 def test_a_run_writes_a_folder_and_prints_a_table(fedtct: Terminal) -> None:
     assert fedtct("run", *SMALL, "--method", "tct", "--rounds", "2,2", "--out", "runs/a") == 0
     header, line, where = fedtct.out.splitlines()
@@ -157,6 +158,7 @@ def test_several_learning_rates_are_chosen_from(fedtct: Terminal) -> None:
     assert "choosing lr needs held-out samples" in fedtct.err
 
 
+@pytest.mark.drawn
 def test_a_comparison_ends_with_a_table(fedtct: Terminal) -> None:
     options = [*FEW, "--split", "iid,classes:2", "--methods", "fedavg", "--seeds", "2", "--rounds", "2"]
     assert fedtct("compare", *options, "--out", "c") == 0
@@ -245,6 +247,7 @@ def test_the_version_can_be_asked_for(fedtct: Terminal) -> None:
     assert fedtct.out == f"fedtct {__version__}\n"
 
 
+@pytest.mark.drawn
 def test_the_card_of_a_run_that_diverged_rates_nobody(fedtct: Terminal) -> None:
     fedtct.run("--method", "fedavg", "--lr", "1e30", "--rounds", "2", "--out", "a")
     assert fedtct("export", "a") == 0
@@ -265,6 +268,7 @@ def test_a_step_size_that_stage_2_refuses_can_be_changed_as_is_told(fedtct: Term
     assert "go on" not in fedtct.err
 
 
+@pytest.mark.drawn
 def test_the_card_of_a_private_run_tells_how_private_it_is(fedtct: Terminal) -> None:
     spent = fedtct.run("--method", "fedavg", "--epsilon", "5", "--rounds", "2", "--out", "a")["epsilon"]
     assert fedtct("export", "a") == 0

@@ -23,6 +23,7 @@ def silos_of(path: str) -> list[Silo]:
     return prepare(RunFolder.read(path).config).silos
 
 
+@pytest.mark.drawn
 def test_classes_of_a_table(folder, capsys):
     result = run(capsys, "--target", "state", "--test", "test.csv", "--out", "a")
     assert (result["dataset"], result["silos"], result["split"], result["rounds"]) == ("silos", 2, "own", "2+1")
@@ -33,6 +34,7 @@ def test_classes_of_a_table(folder, capsys):
     assert json.loads(capsys.readouterr().out) == result
 
 
+@pytest.mark.drawn
 def test_numbers_of_a_table(folder, capsys):
     result = run(capsys, "--target", "cost", "--test", "test.csv", "--holdout", "0.2")
     assert result["test_r2"] > 0.5

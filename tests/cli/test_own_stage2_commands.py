@@ -112,6 +112,7 @@ def stopped_at(number: int) -> Callable[[RunFolder, Row], None]:
     return until
 
 
+@pytest.mark.drawn
 def test_it_has_its_name_in_tables_plots_and_reports_even_where_it_cannot_be_imported(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,6 +52,7 @@ def test_what_changes_nothing_of_fedavg_gives_what_fedavg_gives() -> None:
         assert torch.equal(run(out, *words.split()), usual)
 
 
+@pytest.mark.drawn
 def test_tables_plots_and_reports_tell_it_from_other_stages_1(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["compare", "--methods", "fedavg,tct", "--stage1", "scaffold", "--limit", "200"]
     assert main([*words, *FEW, "--out", "both"]) == 0

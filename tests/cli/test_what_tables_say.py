@@ -194,6 +194,7 @@ def test_where_one_class_is_rare_it_says_what_to_look_at(parts: Path, capsys: py
     assert "'ok'" not in out_of(capsys, "run", "--resume", "a")
 
 
+@pytest.mark.drawn
 def test_a_silo_of_one_sample_hides_nothing_about_the_others(parts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (parts / "silos" / "west.csv").write_text("heat,state,hours\n0.5,ok,1000.5\n")
     asked = ["--data", "silos", "--target", "state", "--ignore", "hours", *QUICK]
@@ -238,6 +239,7 @@ def test_what_is_odd_about_samples_is_told_under_their_silos_names(
     assert all(re.search(r"warning: (north|south): column", line) for line in told)
 
 
+@pytest.mark.drawn
 def test_private_silos_that_rate_no_model_end_with_one_all_the_same(
     parts: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -167,6 +167,7 @@ def test_weights_to_retrain_are_found_though_the_model_was_left_elsewhere(done, 
     assert first == second
 
 
+@pytest.mark.usefixtures("empty_pictures")
 def test_the_report_shows_everything(done, tmp_path):
     folder, _ = done
     write_report(Results(folder / "results"), tmp_path)
