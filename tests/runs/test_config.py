@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,6 +65,10 @@ def configs(draw: st.DrawFn) -> RunConfig:
     return RunConfig.of(method=method, stage2=stage2, rounds=rounds, **rest)
 
 
+few = hypothesis.settings(max_examples=40)  # each has about half of the settings
+
+
+@few
 @given(configs())
 def test_what_is_written_as_toml_is_read_back_the_same(config: RunConfig) -> None:
     assert RunConfig.of(**tomllib.loads(config.to_toml())) == config
@@ -74,11 +79,13 @@ def test_any_names_are_written_as_toml(names: list[str]) -> None:
     assert tomllib.loads(f"names = {as_toml(tuple(names))}") == {"names": names}
 
 
+@few
 @given(configs())
 def test_a_file_says_everything(config: RunConfig) -> None:
     assert list(tomllib.loads(config.to_toml())) == [field.name for field in fields(RunConfig)]
 
 
+@few
 @given(configs())
 def test_text_of_the_command_line_means_what_the_value_means(config: RunConfig) -> None:
     def text(value: Any) -> Any:
@@ -90,6 +97,7 @@ def test_text_of_the_command_line_means_what_the_value_means(config: RunConfig) 
     assert RunConfig.of(**as_text) == config
 
 
+@few
 @given(configs())
 def test_a_configuration_does_not_differ_from_itself_nor_by_where_data_lies(config: RunConfig) -> None:
     own = {field.name: getattr(config, field.name) for field in fields(config)}
