@@ -37,7 +37,7 @@ OVERLAPPING = """() => [...document.querySelectorAll('.chart')].filter(c => c.of
   }))"""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     found = shutil.which("chromium") or shutil.which("chromium-browser")
     assert found, "Chromium is missing: make chromium installs it"
@@ -80,13 +80,18 @@ class Visit:
         return shown
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def page_file(compared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(read_runs(compared), tmp_path_factory.mktemp("page") / "report.html")
 
 
-def test_it_loads_in_silence_and_draws_every_chart(browser: Browser, page_file: Path) -> None:
-    visit = Visit(browser, page_file, viewport=DESKTOP)
+@pytest.fixture(scope="module")
+def visit(browser: Browser, page_file: Path) -> Visit:
+    """A visit during which tests look at one thing after the other, as people do."""
+    return Visit(browser, page_file, viewport=DESKTOP)
+
+
+def test_it_loads_in_silence_and_draws_every_chart(visit: Visit) -> None:
     charts = visit.page.locator(".chart:visible")
     assert charts.count() >= 12
     for index in range(charts.count()):
@@ -97,8 +102,7 @@ def test_it_loads_in_silence_and_draws_every_chart(browser: Browser, page_file: 
     assert visit.complaints == []
 
 
-def test_methods_can_be_switched_off_and_on_everywhere(browser: Browser, page_file: Path) -> None:
-    visit = Visit(browser, page_file, viewport=DESKTOP)
+def test_methods_can_be_switched_off_and_on_everywhere(visit: Visit) -> None:
     button = visit.page.get_by_role("button", name="FedAvg").first
     before = visit.visible_traces(0)
     assert before["FedAvg"] > 0 < before["TCT"]
@@ -112,8 +116,7 @@ def test_methods_can_be_switched_off_and_on_everywhere(browser: Browser, page_fi
     assert visit.complaints == []
 
 
-def test_values_are_shown_on_hover(browser: Browser, page_file: Path) -> None:
-    visit = Visit(browser, page_file, viewport=DESKTOP)
+def test_values_are_shown_on_hover(visit: Visit) -> None:
     visit.page.locator(".chart").first.locator(".nsewdrag").first.hover()
     shown = visit.page.locator(".hoverlayer").first
     shown.locator("text").first.wait_for(timeout=5000)
@@ -122,8 +125,7 @@ def test_values_are_shown_on_hover(browser: Browser, page_file: Path) -> None:
     assert "%" in text
 
 
-def test_a_choice_shows_one_chart_at_a_time(browser: Browser, page_file: Path) -> None:
-    visit = Visit(browser, page_file, viewport=DESKTOP)
+def test_a_choice_shows_one_chart_at_a_time(visit: Visit) -> None:
     choice = visit.page.locator(".choice").last
     assert choice.locator(".option:visible").count() == 1
     choice.get_by_role("button").last.click()
@@ -136,7 +138,7 @@ def test_a_choice_shows_one_chart_at_a_time(browser: Browser, page_file: Path) -
 LONG = "St. Bartholomew's and the Royal London Hospital NHS Trust, <b>ward {}</b> & co"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def long_names(compared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a run whose silos and classes have names as hospitals and diseases do, and one with 100 classes."""
     folder = tmp_path_factory.mktemp("long")
