@@ -288,42 +288,7 @@ def test_a_silo_with_data_of_another_shape_is_named_at_the_server(deployment, tm
     assert not (tmp_path / "run").exists()
 
 
-@four
-def test_check_tells_in_words_what_is_right_and_what_is_not(deployment, tmp_path):
-    """Of a silo that runs; of one that is let in; then of one with another CA, a key nobody knows, and no server."""
-    address = f"127.0.0.1:{deployment.port}"
-    until(lambda: process_of(deployment.folder / "s0" / "flwr"), deployment.link, deployment.server / "superlink.log")
-    findings = list(check_silo(deployment.silo_file("s0")))
-    assert all(finding.right for finding in findings), findings
-    assert findings[-1].text == f"trust: this silo is running (process {os.getpid()}): the server has let it in"
-    processes.stop([deployment.nodes["s0"]])
-    findings = list(check_silo(deployment.silo_file("s0")))
-    assert all(finding.right for finding in findings), findings
-    deployment.start_silo("s0")
-    assert [finding.text.split(":")[0] for finding in findings] == ["data", "key", "server", "TLS", "trust"]
-    make_keys(tmp_path / "forged", ["s1"], address)
-    forged = tmp_path / "forged" / "s1"
-    write_npz(forged / "data.npz", *parts()[0])
-    assert [finding.right for finding in check_silo(forged / "silo.toml")] == [True, True, True, False]
-    (forged / "ca.crt").write_bytes((deployment.server / "ca.crt").read_bytes())
-    (forged / "s1.key").chmod(0o644)
-    assert [finding.right for finding in check_silo(forged / "silo.toml")] == [True, False, True, True]
-    (forged / "s1.key").chmod(0o600)
-    findings = list(check_silo(forged / "silo.toml"))
-    assert [finding.right for finding in findings] == [True, True, True, True, False]
-    assert "does not let this silo in" in findings[-1].text
-    text = (forged / "silo.toml").read_text()
-    (forged / "silo.toml").write_text(text.replace('name = "s1"', 'name = "s2"'))
-    findings = list(check_silo(forged / "silo.toml"))
-    assert [finding.right for finding in findings] == [True, False, True, True]
-    assert findings[1].text == "key: s1.key was made for s1, but this silo's name is s2: fix name in silo.toml"
-    text = text.replace(address, f"127.0.0.1:{processes.free_port()}")
-    (forged / "silo.toml").write_text(text)
-    (forged / "data.npz").unlink()
-    assert [finding.right for finding in check_silo(forged / "silo.toml")] == [False, True, False]
-
-
-@four  # and the last of these tests: the silos that die in it stay dead
+@four  # the silos that die in it stay dead: after it comes only what needs none of them
 def test_silos_that_die_are_gone_on_without(deployment, tmp_path):
     """One in stage 1 and one in stage 2, each while it works on an answer; none of the others answers before that."""
     app = app_of(
@@ -347,3 +312,37 @@ def test_silos_that_die_are_gone_on_without(deployment, tmp_path):
     assert rows[1].silos == rows[1].rated_by == ("s0", "s1")
     assert all("s3" in silos for silos in missing(out, "train") + missing(out, "evaluate"))
     assert missing(out, "sums") == missing(out, "assess") == [{"s2", "s3"}]
+
+
+@four
+def test_check_tells_in_words_what_is_right_and_what_is_not(deployment, tmp_path):
+    """Of a silo that runs; of one that is let in; then of one with another CA, a key nobody knows, and no server."""
+    address = f"127.0.0.1:{deployment.port}"
+    until(lambda: process_of(deployment.folder / "s0" / "flwr"), deployment.link, deployment.server / "superlink.log")
+    findings = list(check_silo(deployment.silo_file("s0")))
+    assert all(finding.right for finding in findings), findings
+    assert findings[-1].text == f"trust: this silo is running (process {os.getpid()}): the server has let it in"
+    processes.stop([deployment.nodes["s0"]])
+    findings = list(check_silo(deployment.silo_file("s0")))
+    assert all(finding.right for finding in findings), findings
+    assert [finding.text.split(":")[0] for finding in findings] == ["data", "key", "server", "TLS", "trust"]
+    make_keys(tmp_path / "forged", ["s1"], address)
+    forged = tmp_path / "forged" / "s1"
+    write_npz(forged / "data.npz", *parts()[0])
+    assert [finding.right for finding in check_silo(forged / "silo.toml")] == [True, True, True, False]
+    (forged / "ca.crt").write_bytes((deployment.server / "ca.crt").read_bytes())
+    (forged / "s1.key").chmod(0o644)
+    assert [finding.right for finding in check_silo(forged / "silo.toml")] == [True, False, True, True]
+    (forged / "s1.key").chmod(0o600)
+    findings = list(check_silo(forged / "silo.toml"))
+    assert [finding.right for finding in findings] == [True, True, True, True, False]
+    assert "does not let this silo in" in findings[-1].text
+    text = (forged / "silo.toml").read_text()
+    (forged / "silo.toml").write_text(text.replace('name = "s1"', 'name = "s2"'))
+    findings = list(check_silo(forged / "silo.toml"))
+    assert [finding.right for finding in findings] == [True, False, True, True]
+    assert findings[1].text == "key: s1.key was made for s1, but this silo's name is s2: fix name in silo.toml"
+    text = text.replace(address, f"127.0.0.1:{processes.free_port()}")
+    (forged / "silo.toml").write_text(text)
+    (forged / "data.npz").unlink()
+    assert [finding.right for finding in check_silo(forged / "silo.toml")] == [False, True, False]
