@@ -227,10 +227,10 @@ def test_a_comparison_takes_its_split_from_a_file_unless_it_is_given(fedtct: Ter
 
 def test_datasets_are_listed_and_verified(fedtct: Terminal) -> None:
     assert fedtct("data", "list", "--data-dir", "nowhere") == 0
-    assert "digits         comes with scikit-learn" in fedtct.out
+    assert "digits         comes with fedtct" in fedtct.out
     assert "cifar10        not here: fedtct data fetch cifar10" in fedtct.out
     assert fedtct("data", "verify", "--data-dir", "nowhere") == 0
-    assert fedtct.out.startswith("nothing to compare: digits comes with scikit-learn")
+    assert fedtct.out.startswith("nothing to compare: digits comes with fedtct")
     assert fedtct("data", "verify", "cifar10", "--data-dir", "nowhere") == 2
     assert "cifar10        missing" in fedtct.out
     assert fedtct("data", "verify", "digits") == 0

@@ -122,7 +122,7 @@ BAD = {
     "data": "Missing command",
     "data fetch": "Missing argument",
     "data fetch mnist": "unknown dataset 'mnist'",
-    "data fetch digits": "comes with scikit-learn",
+    "data fetch digits": "comes with fedtct",
     "data verify mnist": "unknown dataset 'mnist'",
     "data verify fashion-mnist --data-dir cut": "not as published",
     "paper list table10": "there is no 'table10'. There are table1, ",

@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
 
 from fedtct.data import Dataset, load_dataset, resolve_data_dir, verify
 from fedtct.data.class_names import CIFAR100_NAMES
@@ -82,6 +84,15 @@ def test_digits():
         assert (x.min(), x.max()) == (0, 255)
         assert (y.bincount() / len(y) - 0.1).abs().max() < 0.005
     assert set(dataset.train.x.unique().tolist()) <= {round(v * 255 / 16) for v in range(17)}
+
+
+def test_digits_are_those_of_scikit_learn():
+    images, labels = (load_digits()[key] for key in ("images", "target"))
+    divided = map(np.sort, train_test_split(np.arange(len(labels)), test_size=0.2, stratify=labels, random_state=0))
+    dataset = load_dataset("digits")
+    for rows, (x, y) in zip(divided, (dataset.train, dataset.test), strict=True):
+        assert np.array_equal(x[:, 0].numpy(), np.rint(images[rows] * (255 / 16)))
+        assert np.array_equal(y.numpy(), labels[rows])
 
 
 def test_the_division_of_digits_never_changes():

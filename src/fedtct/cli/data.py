@@ -44,7 +44,7 @@ def list_(data_dir: DataDir = None) -> None:
         wrong = [check for check in checks if check.status not in ("ok", "missing")]
         missing = sum(check.status == "missing" for check in checks)
         if not checks:
-            state = "comes with scikit-learn"
+            state = "comes with fedtct"
         elif missing == len(checks):
             state = f"not here: fedtct data fetch {name}"
         elif missing or wrong:
@@ -108,6 +108,6 @@ def verify(names: Names = None, data_dir: DataDir = None) -> None:
             print(f"{name:<14} {check.status:<18} {check.path}" + (f" ({check.detail})" if check.detail else ""))
             bad, compared = bad + (check.status != "ok"), compared + 1
     if not compared:
-        print("nothing to compare: digits comes with scikit-learn, other datasets must be fetched first")
+        print("nothing to compare: digits comes with fedtct, other datasets must be fetched first")
     if bad:
         raise FedtctError(f"{bad} files are not as published: delete and fetch them again")

@@ -99,7 +99,7 @@ def fetch(name: str, data_dir: str | Path | None = None, *, progress: Progress |
     """
     checks = verify(name, data_dir)
     if name not in SOURCES:
-        raise FedtctError(f"{name} comes with scikit-learn: there is nothing to fetch")
+        raise FedtctError(f"{name} comes with fedtct: there is nothing to fetch")
     if all(check.status == "ok" for check in checks):
         return []
     root = resolve_data_dir(data_dir)
