@@ -14,6 +14,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")  # as many as share no d
 WELL_KNOWN = ("FedAvg", "SCAFFOLD", "TCT", "Centralized", "FedProx", "FedDyn", "FedAdam")
 WHOLE = (0.0, 0.0, 1.0, 1.0)  # axes that fill the figure; labels and legends lie around it
 QUIET = "#666666"
+DPI = 144  # of PNG files
+MARGIN = 0.15  # inches around a picture
 PICTURES = ("png", "svg")
 FOR_PAPERS = (*PICTURES, "pdf")  # PDF takes longest to write
 
@@ -61,13 +63,14 @@ def _name(label: str) -> str:
 def new_figure(width: float, height: float) -> Iterator[Figure]:
     """A figure of so many inches, in our style whatever the user's own is; draw and save it inside."""
     with matplotlib.style.context(["default", _STYLE]):
-        yield Figure((width, height))
+        yield Figure((width, height), dpi=DPI)
 
 
 def save(figure: Figure, folder: Path, name: str, kinds: Sequence[str] = PICTURES) -> list[Path]:
     """Write the picture in files of these kinds, large enough for everything on and around the axes."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.{kind}" for kind in kinds]
+    box = figure.get_tightbbox().padded(MARGIN)  # asked for a tight box, savefig draws everything twice, for each kind
     for path, kind in zip(paths, kinds, strict=True):
-        figure.savefig(path, dpi=144, bbox_inches="tight", pad_inches=0.15, metadata=_METADATA[kind])
+        figure.savefig(path, bbox_inches=box, metadata=_METADATA[kind])
     return paths
