@@ -20,7 +20,8 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 import fedtct
-from fedtct.report.style import COLOURS, QUIET, new_figure
+from fedtct.report.looks import COLOURS, QUIET
+from fedtct.report.style import new_figure
 from fedtct.runs.environment import environment
 from fedtct.tangent import TangentMap
 

@@ -15,11 +15,11 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from fedtct.classifier import Classifier
 from fedtct.data import partition
-from fedtct.data.splits import parse_split
 from fedtct.data.tables import from_matrix
 from fedtct.errors import FedtctError
 from fedtct.models import Model
 from fedtct.silo import Silo
+from fedtct.split_forms import parse_split
 from fedtct.stage1 import FedAvg
 from fedtct.stage2 import Ridge
 from fedtct.tangent import TangentFeatures

@@ -203,20 +203,6 @@ def test_on_a_terminal_bars_show_rounds_and_accuracies(tmp_path: Path) -> None:
     assert "rounds test" not in out
 
 
-def test_help_does_not_wait_for_torch() -> None:
-    program = """
-import importlib.util, sys, types
-package = types.ModuleType("fedtct")
-package.__path__ = importlib.util.find_spec("fedtct").submodule_search_locations
-sys.modules["fedtct"] = package  # the commands alone, without the names that the package offers to Python
-from fedtct.cli import main
-for words in (["--help"], ["run", "--help"], ["compare", "--help"], ["demo", "--help"], ["data", "--help"]):
-    assert main(words) == 0
-assert "torch" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL, timeout=60)
-
-
 @pytest.mark.slow
 def test_the_demo_shows_what_tct_is_for(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fedtct", "demo", "--json"]

@@ -57,7 +57,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 BAD = {
     "run --dataset mnist": "unknown dataset 'mnist'. Known: digits, fashion-mnist, cifar10, cifar100, module:function",
-    "run --model vgg": "For your own, use module:function in commands",
+    "run --model vgg": "unknown model 'vgg'. Known: linear, mlp, simple-cnn, resnet18-bn, resnet18-gn, module:function",
     "run --method sgd": "centralized, fedavg-last-layer, tct, module:Class",
     "run --split by-hand": "unknown split 'by-hand'",
     "run --split classes:11": "classes:11",

@@ -21,7 +21,7 @@ from fedtct.paper.report import draw_panel, page, write_report
 from fedtct.paper.results import Result, Results
 from fedtct.paper.runner import Runner
 from fedtct.paper.tables import TITLES, cells
-from fedtct.report.style import COLOURS
+from fedtct.report.looks import COLOURS
 from fedtct.runs.environment import git_commit
 from fedtct.runs.folder import RunFolder
 

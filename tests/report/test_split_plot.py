@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fedtct.errors import FedtctError
-from fedtct.report import write_split_plot
-from fedtct.report.split_plot import _every, _round_numbers
+from fedtct.report.split_plot import _every, _round_numbers, write_split_plot
 
 
 def test_files_are_written_and_equal(tmp_path: Path) -> None:

@@ -25,10 +25,12 @@ from fedtct import (
     Scaffold,
     ScaffoldRegression,
 )
+from fedtct.data import DATASETS
 from fedtct.errors import LARGEST_NUMBER, LARGEST_WHOLE
+from fedtct.models import registry
 from fedtct.runs.config import RunConfig
-from fedtct.runs.methods import build_method
-from fedtct.runs.settings import METHODS, SETTINGS, STAGE1, STAGE2, read_toml, settings_of
+from fedtct.runs.methods import KINDS, SOLVERS, build_method
+from fedtct.runs.settings import METHODS, MODEL_OF, MODELS, SETTINGS, STAGE1, STAGE2, read_toml, settings_of
 from fedtct.runs.toml import as_toml
 
 positive = st.floats(min_value=0, exclude_min=True, max_value=LARGEST_NUMBER)
@@ -126,6 +128,11 @@ def test_every_method_is_built_with_its_settings(method: str, kind: type) -> Non
     own = {"fedprox": ("mu", 0.7), "feddyn": ("alpha", 0.6), "fedadam": ("server_lr", 0.5)}
     name, value = own.get(method, ("trainable", "last-layer" if method == "fedavg-last-layer" else "all"))
     assert getattr(stage1, name) == value
+
+
+def test_settings_name_all_that_can_be_built() -> None:
+    assert (set(MODELS), set(MODEL_OF)) == (set(registry.MODELS), set(DATASETS))
+    assert (METHODS.keys() - {"tct"}, STAGE2.keys()) == (KINDS.keys(), SOLVERS.keys())
 
 
 def test_defaults_follow_the_dataset_and_the_method() -> None:

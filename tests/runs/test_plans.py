@@ -13,7 +13,8 @@ import pytest
 from fedtct import FedtctError
 from fedtct.history import Row
 from fedtct.runs.choose import candidates, choose, read_choice
-from fedtct.runs.compare import comparison, share_rounds
+from fedtct.runs.combinations import share_rounds
+from fedtct.runs.compare import comparison
 from fedtct.runs.config import RunConfig
 from fedtct.runs.folder import RunFolder
 from fedtct.runs.plan import Plan

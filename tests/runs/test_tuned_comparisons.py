@@ -11,7 +11,8 @@ import pytest
 from fedtct import FedtctError
 from fedtct.runs.caveats import caveats
 from fedtct.runs.choose import choice_of, choose, chosen, chosen_settings
-from fedtct.runs.compare import carry_out, comparison, share_rounds
+from fedtct.runs.combinations import share_rounds
+from fedtct.runs.compare import carry_out, comparison
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import execute
 from fedtct.runs.folder import RunFolder

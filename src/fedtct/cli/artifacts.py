@@ -22,7 +22,8 @@ PLOTS = "plots"
 def look_at_run(folder: RunFolder, job: Job, fit: Fit) -> None:
     """Find out what there is to show, and draw accuracies and who holds which classes."""
     from fedtct.history import rated_on
-    from fedtct.report import write_plots, write_split_plot
+    from fedtct.report.plots import write_plots
+    from fedtct.report.split_plot import write_split_plot
     from fedtct.runs.findings import class_counts, find_all
 
     find_all(folder, job, fit)
@@ -45,9 +46,9 @@ def _title(config: RunConfig) -> str:
 def draw_comparison(runs: Mapping[str, RunFolder], folder: Path) -> None:
     """All methods in one picture, for each split."""
     from fedtct.history import rated_on
-    from fedtct.report import write_plots
+    from fedtct.report.plots import write_plots
     from fedtct.report.style import FOR_PAPERS
-    from fedtct.runs.compare import slug
+    from fedtct.runs.combinations import slug
     from fedtct.runs.tables import by_method_and_split
 
     groups = by_method_and_split(runs)

@@ -11,7 +11,9 @@ from fedtct.cli.output import print_lines
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import FedtctError
-from fedtct.runs.places import next_free, resuming
+from fedtct.runs.checks import check_given
+from fedtct.runs.combinations import combinations, slug
+from fedtct.runs.places import free_folder, next_free, resuming
 from fedtct.runs.settings import OWN, as_value, read_toml
 from fedtct.runs.watcher import Watcher
 
@@ -51,20 +53,25 @@ def compare(
     """
     with Screen(quiet=json) as screen:
         screen.wait("getting ready")
-        from fedtct.runs.compare import comparison, slug
-        from fedtct.runs.config import warn_of_unread
-        from fedtct.runs.plan import Plan
-
         if resume is not None:
             if settings or any(given is not None for given in (methods, split, seeds, config, out)):
                 raise FedtctError(f"--resume continues the plan in {resume}: leave out the other options")
+            from fedtct.runs.plan import Plan
+
             show(Plan.read(resume, "compare"), resume, True, screen, json)
             return
         shared = (read_toml(config) if config else {}) | settings
         if split is None:
             split = as_value("split", shared.get("split", OWN if shared.get("data") else SPLIT))
         methods, seeds = METHODS if methods is None else methods, SEEDS if seeds is None else seeds
-        plan = comparison(words(methods), words(split), numbers(seeds), shared)
+        asked = words(methods), words(split), numbers(seeds), shared
+        check_given(combinations(*asked).values())
+        if out is not None:
+            free_folder(out)
+        from fedtct.runs.compare import comparison
+        from fedtct.runs.config import warn_of_unread
+
+        plan = comparison(*asked)
         warn_of_unread(plan.runs.values(), settings)
         first = next(iter(plan.runs.values()))
         path = out or next_free(Path("runs") / f"compare-{slug(first.dataset)}")

@@ -8,6 +8,7 @@ import typer
 from fedtct.cli.options import Json
 from fedtct.cli.output import print_all, print_evaluation, print_json
 from fedtct.cli.screen import Screen
+from fedtct.runs.places import free_file
 
 Model = Annotated[
     Path, typer.Argument(help="the folder of a run, a choice or a model, or an exported file", metavar="MODEL")
@@ -38,14 +39,13 @@ def predict(
     """
     with Screen() as screen:
         screen.wait("reading the model")
+        path = free_file(out) if out else None
         from fedtct.data.texts import composed
         from fedtct.files import write_text
-        from fedtct.runs.places import free_file
         from fedtct.runs.predictions import prediction_table, row_names
         from fedtct.runs.saved import CALIBRATION, Saved
         from fedtct.tasks import Regression
 
-        path = free_file(out) if out else None
         saved = Saved.load(where, own, device)
         screen.wait(f"reading {file}")
         columns = [composed(name) for name in keep.split(",")] if keep else []

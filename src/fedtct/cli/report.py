@@ -7,7 +7,7 @@ import typer
 
 from fedtct.cli.screen import Screen
 from fedtct.errors import FedtctError
-from fedtct.runs.places import check_place, next_free
+from fedtct.runs.places import check_begun, check_place, next_free
 
 Runs = Annotated[list[Path], typer.Argument(help="folders of runs or comparisons", metavar="RUN...")]
 Out = Annotated[Path | None, typer.Option(help="the file to write [RUN/report.html]", metavar="FILE")]
@@ -30,6 +30,8 @@ def report(
     """
     with Screen() as screen:
         screen.wait("reading")
+        for path in runs:
+            check_begun(path)
         from fedtct.report.page import write_report
         from fedtct.report.page.write import REPORT, is_report
         from fedtct.report.trackers import TRACKERS, need

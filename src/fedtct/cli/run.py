@@ -12,7 +12,9 @@ from fedtct.cli.output import print_choice, print_summary
 from fedtct.cli.screen import Screen
 from fedtct.cli.stopping import stoppable
 from fedtct.errors import Diverged, FedtctError, check_one_of
-from fedtct.runs.places import next_free, resuming
+from fedtct.runs.checks import check_given
+from fedtct.runs.combinations import slug
+from fedtct.runs.places import PLAN, check_begun, free_folder, next_free, resuming
 from fedtct.runs.settings import read_toml
 
 if TYPE_CHECKING:
@@ -55,6 +57,9 @@ def run(
                 raise FedtctError(f"--resume continues {resume}: leave out --out")
             _resume(resume, given, screen, json, engine)
             return
+        check_given([given])
+        if out is not None:
+            free_folder(out)
         from fedtct.runs.choose import choice_of
         from fedtct.runs.config import RunConfig, warn_of_unread
 
@@ -73,15 +78,14 @@ def run(
 
 def default_folder(config: "RunConfig") -> Path:
     """Where a run goes if nobody says."""
-    from fedtct.runs.compare import slug
-
     return Path("runs") / f"{slug(config.dataset)}-{slug(config.full_method)}-{slug(config.split)}-seed{config.seed}"
 
 
 def _resume(path: Path, given: dict[str, Any], screen: Screen, json: bool, engine: str) -> None:
-    from fedtct.runs.plan import PLAN, Plan
-
+    check_begun(path)
     if (path / PLAN).is_file():
+        from fedtct.runs.plan import Plan
+
         plan = Plan.read(path, "choose")
         if given:
             raise FedtctError(f"{path} chooses between several runs: resume it without other options")

@@ -12,7 +12,7 @@ Its modules, each after those that it imports:
 
 from fedtct.data.datasets import DATASETS, Dataset, Samples, load_dataset, resolve_data_dir
 from fedtct.data.fetch import fetch, verify
-from fedtct.data.splits import parse_split, partition
+from fedtct.data.splits import partition
 
 __all__ = [
     "DATASETS",
@@ -20,7 +20,6 @@ __all__ = [
     "Samples",
     "fetch",
     "load_dataset",
-    "parse_split",
     "partition",
     "resolve_data_dir",
     "verify",

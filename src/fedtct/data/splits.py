@@ -10,16 +10,14 @@ from numpy.typing import NDArray
 
 from fedtct.data.samples import as_answers
 from fedtct.errors import FedtctError, check_whole
+from fedtct.split_forms import parse_split
 
 Ints: TypeAlias = NDArray[np.int64]
 Labels: TypeAlias = torch.Tensor | NDArray[Any] | Sequence[int] | Sequence[str]
 
-SPLIT_FORMS = ("iid", "classes:N", "dirichlet:ALPHA")
-
 MINIMUM_PER_SILO = 10  # samples; a tenth of an equal share if that is less, but at least one
 MAX_DEALS = 100_000  # ten classes thrown whole into ten silos hit all of them once in 2,756 deals
 MAX_VARIATES = 50_000_000  # bounds the time of MAX_DEALS large deals to a few seconds
-ALPHA_RANGE = (1e-9, 1e9)  # wider than any use; much further out the logarithms overflow
 
 
 def partition(y: Labels, silos: int = 10, split: str = "iid", seed: int = 0) -> list[Ints]:
@@ -62,18 +60,6 @@ def partition(y: Labels, silos: int = 10, split: str = "iid", seed: int = 0) -> 
     )
 
 
-def parse_split(split: str, classes: int | None = None) -> tuple[str, float]:
-    """The form of a split and its number, refused if nothing could be dealt by it: of so many classes, or at all."""
-    match split.partition(":"):
-        case "iid", "", "":
-            return "iid", 0
-        case "classes", ":", text:
-            return "classes", _parse_classes(text, classes)
-        case "dirichlet", ":", text:
-            return "dirichlet", _parse_alpha(text)
-    raise FedtctError(f"unknown split '{split}': use one of {', '.join(SPLIT_FORMS)}")
-
-
 def _as_labels(y: Labels) -> Ints:
     labels = y.numpy(force=True) if isinstance(y, torch.Tensor) else np.asarray(y)
     if labels.size == 0:
@@ -83,25 +69,6 @@ def _as_labels(y: Labels) -> Ints:
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         raise FedtctError(f"y must be a list of labels or names, not {labels.dtype} of shape {labels.shape}")
     return labels.astype(np.int64)
-
-
-def _parse_classes(text: str, classes: int | None) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if not 1 <= number <= (classes or number):
-        most = f"to {classes}" if classes else "on"
-        raise FedtctError(f"split 'classes:{text}': N must be a whole number from 1 {most}")
-    return number
-
-
-def _parse_alpha(text: str) -> float:
-    try:
-        alpha = float(text)
-    except ValueError:
-        alpha = math.nan
-    low, high = ALPHA_RANGE
-    if not low <= alpha <= high:
-        raise FedtctError(f"split 'dirichlet:{text}': ALPHA must be a number from {low:g} to {high:g}")
-    return alpha
 
 
 def _class_deals(sizes: Ints, silos: int, per_silo: int, rng: np.random.Generator) -> Iterator[Ints]:

@@ -13,7 +13,8 @@ from fedtct.paper.figures import Curve, Figure, Panel, figures
 from fedtct.paper.protocol import Tangent, network_of
 from fedtct.paper.results import LAST, Found, Result, Results
 from fedtct.paper.tables import TITLES, Cell, cells
-from fedtct.report.style import COLOURS, QUIET, WHOLE, looks, new_figure, save
+from fedtct.report.looks import COLOURS, QUIET, looks
+from fedtct.report.style import WHOLE, new_figure, save
 
 PAGE, PICTURES, FINDINGS = "results.md", "images/paper", "findings.md"
 WIDTH, HEIGHT = 2.6, 2.5  # of a panel's axes in inches: two stand beside each other, and one is read on a phone

@@ -1,6 +1,1 @@
-"""Pictures of runs, as PNG and SVG files."""
-
-from fedtct.report.plots import write_plots
-from fedtct.report.split_plot import write_split_plot
-
-__all__ = ["write_plots", "write_split_plot"]
+"""What people look at: pictures as PNG and SVG files, and the page. The page is made without matplotlib."""

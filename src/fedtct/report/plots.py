@@ -12,7 +12,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator, StrMethodFormatter
 
 from fedtct.report.curves import LOWEST_R2, Curve, Histories, Point, beneath, level, read_curves
-from fedtct.report.style import COLOURS, MARKERS, PICTURES, QUIET, WHOLE, looks, new_figure, save
+from fedtct.report.looks import COLOURS, MARKERS, QUIET, looks
+from fedtct.report.style import PICTURES, WHOLE, new_figure, save
 
 WIDER = 3.0  # points, of a line for each one that lies on it
 MARKS = 8  # about so many markers along a curve

@@ -8,7 +8,8 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
 from fedtct.errors import FedtctError
-from fedtct.report.style import COLOURS, WHOLE, new_figure, save
+from fedtct.report.looks import COLOURS
+from fedtct.report.style import WHOLE, new_figure, save
 
 POINTS = 72  # in an inch
 SMALLEST = 2.0  # square points of a circle that can still be seen

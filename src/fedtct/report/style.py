@@ -1,19 +1,15 @@
-"""The style of pictures: colours that colour-blind people can tell apart, quiet axes, and reproducible files."""
+"""The style of pictures in files: quiet axes, and the same bytes for the same content."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 
 import matplotlib.style
 from matplotlib.figure import Figure
 
-# Four of Okabe and Ito, whose others are too pale on white, and four that are as far from these for the colour-blind.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#7B3FF2", "#875A2D", "#000000", "#2D96FF")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")  # as many as share no divisor with the colours: 72 pairs
-WELL_KNOWN = ("FedAvg", "SCAFFOLD", "TCT", "Centralized", "FedProx", "FedDyn", "FedAdam")
+from fedtct.report.looks import QUIET
+
 WHOLE = (0.0, 0.0, 1.0, 1.0)  # axes that fill the figure; labels and legends lie around it
-QUIET = "#666666"
 DPI = 144  # of PNG files
 MARGIN = 0.15  # inches around a picture
 PICTURES = ("png", "svg")
@@ -44,19 +40,6 @@ _STYLE = {
     "pdf.fonttype": 42,  # TrueType, as publishers want it
 }
 _METADATA: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-
-
-def looks(labels: Sequence[str]) -> dict[str, int]:
-    """The number of each curve's colour and marker: fedtct's own methods look the same everywhere."""
-    known = {label: WELL_KNOWN.index(name) for label in reversed(labels) if (name := _name(label)) in WELL_KNOWN}
-    own = {number: label for label, number in known.items()}  # of several of a method, the first's
-    left = (number for number in count() if number not in own)
-    return {label: known[label] if label in own.values() else next(left) for label in labels}
-
-
-def _name(label: str) -> str:
-    """Without the stage 1, the settings or the folder that tell a method from itself."""
-    return label.split(" after ")[0].split(" (")[0].split(" [")[0]
 
 
 @contextmanager

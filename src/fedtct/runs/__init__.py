@@ -2,7 +2,7 @@
 
 Its modules, each after those that it imports:
 
-- what a run is: toml, values, settings, methods, config
+- what a run is: toml, values, settings, checks, combinations, methods, config
 - its folder: lock, places, metrics, checkpoint, rewind, environment, provenance, finding_types, watcher, folder
 - running it: jobs, execute, plan
 - what came of it: summary, common_class, findings

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from fedtct.errors import FedtctError, listing
 from fedtct.files import read_json, write_json
+from fedtct.runs.checks import rates
 from fedtct.runs.config import RunConfig
 from fedtct.runs.execute import Look
 from fedtct.runs.folder import RunFolder
@@ -34,11 +35,10 @@ class Choice(NamedTuple):
 
 def choice_of(given: Mapping[str, Any]) -> Plan | None:
     """The choice that these settings leave open: of several learning rates, in a list or between commas."""
-    lr = given.get("lr", "")
-    rates = lr if isinstance(lr, list | tuple) else str(lr).split(",")
-    if len(rates) < 2:
+    several = rates(given)
+    if len(several) < 2:
         return None
-    return candidates(RunConfig.of(**{**given, "lr": rates[0]}), "lr", [as_value("lr", rate) for rate in rates])
+    return candidates(RunConfig.of(**{**given, "lr": several[0]}), "lr", [as_value("lr", rate) for rate in several])
 
 
 def candidates(config: RunConfig, name: str, values: Sequence[Any]) -> Plan:

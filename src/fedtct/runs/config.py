@@ -6,30 +6,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from fedtct.data import DATASETS, parse_split
 from fedtct.data.image_files import check_image_size
 from fedtct.data.samples import TASKS
 from fedtct.data.sources import Reading, silo_paths, unread
 from fedtct.early_stopping import OTHER_RATERS
-from fedtct.errors import FedtctError, check_not_negative, check_one_of, check_whole
+from fedtct.errors import FedtctError, check_one_of
 from fedtct.importing import import_function, is_function_name
 from fedtct.models import Model
-from fedtct.models.registry import check_model_name
+from fedtct.runs.checks import check, completed
 from fedtct.runs.methods import build_method, noise_of
 from fedtct.runs.settings import (
     METHODS,
-    MODEL_OF,
     OWN,
     OWN_DEFAULTS,
     OWN_STAGE2,
     SETTINGS,
-    STAGE1,
     STAGE2,
     Settings,
     Solver,
     as_value,
     check_names,
-    tct_rounds,
 )
 from fedtct.stage1 import Stage1
 from fedtct.tct import TCT
@@ -49,16 +45,7 @@ class RunConfig(Settings):
         check_names(given, "the configuration")
         if given.get("data"):
             given = own_data(given)
-        method, stage2 = given.get("method", cls.method), given.get("stage2", cls.stage2)
-        one_round = method == "tct" and stage2 == "ridge"
-        values = {
-            "model": MODEL_OF.get(given.get("dataset", cls.dataset), cls.model),
-            "rounds": tct_rounds(stage2) if method == "tct" else (200,),
-        } | given
-        rounds = as_value("rounds", values["rounds"])
-        if one_round and len(rounds) == 1:
-            values["rounds"] = (*rounds, 1)
-        return cls(**values)
+        return cls(**completed(given))
 
     def build(self, num_classes: int | None = None) -> Stage1 | TCT:
         """The method; ``num_classes`` is a dataset's, even if no silo has some of them."""
@@ -100,86 +87,18 @@ class RunConfig(Settings):
 
     def _check(self) -> None:
         """Refuse what cannot work, before anything is loaded; methods check their own settings."""
-        self._check_methods()
+        check(self)
         check_one_of(TASKS, task=self.task)
-        if not is_function_name(self.model):
-            check_model_name(self.model)
         if self.data:
-            self._check_own()
+            check_image_size(self.image_size)
         else:
-            if not is_function_name(self.dataset):
-                check_one_of((*DATASETS, "module:function"), dataset=self.dataset)
-            parse_split(self.split)
             for name in ("test", *Reading._fields):
                 if getattr(self, name) != SETTINGS[name].default:
                     raise FedtctError(f"{name} is for your own data: set data, too, or leave out {name}")
-        check_whole(1, silos=self.silos)
-        check_whole(
-            0,
-            limit=self.limit,
-            per_round=self.per_round,
-            patience=self.patience,
-            seed=self.seed,
-            split_seed=self.dealt_by,
-        )
-        check_not_negative(epsilon=self.epsilon)
-        if not 0 <= self.holdout < 1:
-            raise FedtctError(f"holdout is a share of the samples, from 0 to below 1, not {self.holdout}")
-        if isinstance(self.split_seed, str) and self.split_seed != "seed":
-            raise FedtctError(f"split_seed must be a whole number or 'seed', it is '{self.split_seed}'")
-        if isinstance(self.stage2_lr, str) and self.stage2_lr != "auto":
-            raise FedtctError(f"stage2_lr must be a number or 'auto', it is '{self.stage2_lr}'")
-        self._check_rounds()
-        if self.needs_holdout and not self.holdout:
-            raise FedtctError("patience and ridge='holdout' need held-out samples: set holdout, for example to 0.1")
         if self.patience and self.per_round:
             raise FedtctError(OTHER_RATERS)
         if not self.own_methods:  # which may be missing where a finished run is only looked at
             build_method(self, "linear")
-
-    def _check_methods(self) -> None:
-        for name, known in (("method", METHODS), ("stage1", STAGE1), ("stage2", STAGE2)):
-            if not is_function_name(getattr(self, name)):
-                check_one_of((*known, "module:Class"), **{name: getattr(self, name)})
-        if self.epsilon and self.own_methods:
-            raise FedtctError("epsilon works with fedtct's own methods only: leave it out with a method of yours")
-
-    def _check_own(self) -> None:
-        for name in ("limit", "split_seed"):
-            if getattr(self, name) != SETTINGS[name].default:
-                raise FedtctError(
-                    f"{name} is for datasets that fedtct deals to silos, not for your own data: leave it out"
-                )
-        check_image_size(self.image_size)
-
-    def _check_rounds(self) -> None:
-        for number in self.rounds:
-            check_whole(0, rounds=number)
-        if self.method == "tct":
-            if len(self.rounds) != 2:
-                raise FedtctError(f"tct has two stages: rounds must be two numbers such as 20,20, not {self._rounds}")
-            if self.stage2 == "ridge" and self.rounds[1] != 1:
-                usual = "; with data, ridge is the default" if self.data else ""
-                raise FedtctError(
-                    f"stage2='ridge' takes one round: rounds must be N or N,1, not {self._rounds}"
-                    f" (stage2='scaffold' takes many{usual})"
-                )
-        elif len(self.rounds) != 1:
-            raise FedtctError(f"{self.method} has one stage: rounds must be one number, not {self._rounds}")
-
-    @property
-    def _rounds(self) -> str:
-        return ",".join(map(str, self.rounds)) or "none"
-
-    @property
-    def needs_holdout(self) -> bool:
-        """Whether a choice is made that needs held-out samples in every silo."""
-        return bool(self.patience) or self.holdout_chooses_ridge
-
-    @property
-    def holdout_chooses_ridge(self) -> bool:
-        """Whether held-out samples choose the strength of stage 2's ridge."""
-        return self.method == "tct" and self.stage2 == "ridge" and self.ridge == "holdout"
 
 
 def warn_of_unread(configs: Iterable[RunConfig], typed: Iterable[str]) -> None:

@@ -21,6 +21,7 @@ from fedtct.runs.config import RunConfig
 from fedtct.runs.finding_types import DIVERGED, STAGE2, read_finding
 from fedtct.runs.lock import hold, release
 from fedtct.runs.metrics import METRICS, read_rows, to_line
+from fedtct.runs.places import CONFIG as CONFIG
 from fedtct.runs.places import free_folder, resuming
 from fedtct.runs.provenance import Provenance
 from fedtct.runs.rewind import rewind
@@ -28,7 +29,6 @@ from fedtct.runs.settings import as_value, read_toml
 from fedtct.runs.toml import as_toml
 from fedtct.runs.watcher import Watcher
 
-CONFIG = "config.toml"
 AGREEMENT, MODEL, FINDINGS = "agreement.json", "model", "findings"
 CHECKPOINT_SHARE = 0.1  # the largest part of a run's time for checkpoints; lost rounds are computed again
 

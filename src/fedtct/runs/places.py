@@ -8,6 +8,8 @@ from pathlib import Path
 from fedtct.errors import FedtctError
 from fedtct.files import HALF
 
+CONFIG, PLAN = "config.toml", "plan.json"  # of a run, and of several
+
 
 def resuming(command: str, folder: str | Path) -> str:
     """The command that resumes what is in a folder, quoted for a shell."""
@@ -21,6 +23,12 @@ def next_free(path: Path, ending: str = "") -> Path:
         number += 1
         free = path.with_name(f"{path.name}-{number}{ending}")
     return free
+
+
+def check_begun(path: Path) -> None:
+    """Refuse a path where neither a run nor several were begun."""
+    if not any((path / name).is_file() for name in (CONFIG, PLAN)):
+        raise FedtctError(f"{path} is not a run: there is no {CONFIG} in it")
 
 
 def free_folder(path: str | Path, todo: str = "", but: Collection[str] = ()) -> Path:

@@ -13,10 +13,10 @@ from fedtct.runs.execute import Look, execute, rehearse
 from fedtct.runs.folder import CONFIG, RunFolder
 from fedtct.runs.jobs import own_files
 from fedtct.runs.lock import hold, release
+from fedtct.runs.places import PLAN as PLAN
 from fedtct.runs.places import free_folder, resuming
 from fedtct.runs.watcher import Watcher
 
-PLAN = "plan.json"
 COMMANDS = {"compare": "fedtct compare", "choose": "fedtct run"}  # a plan's command, by its purpose
 
 Watch = Callable[[str, RunConfig], Watcher]  # makes a watcher for a run, by its name

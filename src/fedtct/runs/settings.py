@@ -49,6 +49,7 @@ STAGE2 = {
     "ridge": Solver(("ridge", "d"), rounds=1),
 }
 OWN_STAGE2 = Solver(("steps", "stage2_lr"))  # the user's own, which may read what all rounds of steps do
+MODELS = ("linear", "mlp", "simple-cnn", "resnet18-bn", "resnet18-gn")
 MODEL_OF = {"digits": "mlp", "fashion-mnist": "simple-cnn", "cifar10": "resnet18-bn", "cifar100": "resnet18-bn"}
 OWN = "own"  # the split of silos that bring their own data
 ELSEWHERE = "elsewhere"  # the setting ``data`` of silos on other machines
@@ -168,6 +169,16 @@ class Settings:
     def dealt_by(self) -> int:
         """The seed that decides which samples are dealt to which silo."""
         return self.split_seed if isinstance(self.split_seed, int) else self.seed
+
+    @property
+    def needs_holdout(self) -> bool:
+        """Whether a choice is made that needs held-out samples in every silo."""
+        return bool(self.patience) or self.holdout_chooses_ridge
+
+    @property
+    def holdout_chooses_ridge(self) -> bool:
+        """Whether held-out samples choose the strength of stage 2's ridge."""
+        return self.method == "tct" and self.stage2 == "ridge" and self.ridge == "holdout"
 
     @property
     def releases(self) -> int:

@@ -11,8 +11,8 @@ from math import ceil, floor, inf, log10
 from typing import Any, ClassVar
 
 from fedtct.report.curves import LOWEST_R2
+from fedtct.report.looks import COLOURS, MARKERS
 from fedtct.report.page.problems import Method, Problem
-from fedtct.report.style import COLOURS, MARKERS
 
 Trace = dict[str, Any]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedtct.report.style import looks
+from fedtct.report.looks import looks
 from fedtct.runs.caveats import caveats
 from fedtct.runs.choose import chosen_settings, read_choice, undecided
 from fedtct.runs.config import RunConfig

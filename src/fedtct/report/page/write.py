@@ -11,10 +11,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fedtct import __version__
 from fedtct.files import strict, write_text
+from fedtct.report.looks import COLOURS
 from fedtct.report.page import classes, dealing, progress, reproduce, results, silos, stage2, traffic
 from fedtct.report.page.blocks import Chart, Section
 from fedtct.report.page.problems import Problem, arrange
-from fedtct.report.style import COLOURS
 from fedtct.runs.folder import RunFolder
 
 REPORT = "report.html"
