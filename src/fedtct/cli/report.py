@@ -30,8 +30,9 @@ def report(
     """
     with Screen() as screen:
         screen.wait("reading")
-        for path in runs:
-            check_begun(path)
+        if out is None or not out.exists():  # what is wrong with it is said first, below
+            for path in runs:
+                check_begun(path)
         from fedtct.report.page import write_report
         from fedtct.report.page.write import REPORT, is_report
         from fedtct.report.trackers import TRACKERS, need
