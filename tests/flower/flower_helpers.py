@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Context, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, RecordDict
 from flwr.app import Message as FlowerMessage
 from flwr.supercore.task_identity import TaskIdentity
 
@@ -129,6 +130,10 @@ def config(content) -> ConfigRecord:
 
 
 def arrays(content) -> ArrayRecord:
+    """A message's arrays, small ones too, in the record of arrays, where they can be changed."""
+    small = [name for name, value in config(content).items() if isinstance(value, bytes)]
+    found = {name: Array(np.load(BytesIO(config(content).pop(name)))) for name in small}
+    content["arrays"] = ArrayRecord(dict(content.array_records.get("arrays", {})) | found)
     return content.array_records["arrays"]
 
 

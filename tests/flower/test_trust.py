@@ -20,7 +20,11 @@ FEDAVG = fedtct.FedAvg("mlp", rounds=2, local_epochs=1, num_classes=10)
 CHANGES = {
     "another name": (lambda content: config(content).update({"fedtct.silo": "s0"}), "it calls itself 's0'"),
     "no name": (lambda content: config(content).pop("fedtct.silo"), "its reply cannot be read (KeyError)"),
-    "no arrays": (lambda content: content.pop("arrays"), "its reply cannot be read (KeyError)"),
+    "no array": (
+        lambda content: config(content).update({"parameters": b"no array"}),
+        "its reply cannot be read (ValueError)",
+    ),
+    "no arrays": (lambda content: arrays(content).clear(), "its reply lacks 'parameters'"),
     "too little": (lambda content: arrays(content).pop("parameters"), "its reply lacks 'parameters'"),
     "another shape": (
         lambda content: arrays(content).update({"parameters": as_array(torch.zeros(3), fp16=False)}),

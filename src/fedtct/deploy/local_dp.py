@@ -4,12 +4,12 @@ import math
 
 import numpy as np
 import torch
-from flwr.app import Context
+from flwr.app import ArrayRecord, Context, RecordDict
 from flwr.app import Message as FlowerMessage
 from flwr.clientapp.mod import LocalDpMod
 
 from fedtct.errors import FedtctError
-from fedtct.federation.flower.wire import pack, unpack
+from fedtct.federation.flower.wire import ARRAYS, as_array
 from fedtct.models import Weights
 from fedtct.privacy import Draws, bounded, noisy_update, update_sensitivity
 
@@ -26,8 +26,8 @@ def with_flowers_noise(
     The mod is told that training began at zero, so that the noise is on the update alone: see ``noisy_update``.
     """
     update, zero = bounded(start, local, clip), Weights(*map(torch.zeros_like, start))
-    asked = FlowerMessage(pack(zero._asdict(), {}), reply_to=question)
-    answered = FlowerMessage(pack(update._asdict(), {}), reply_to=question)
+    asked = FlowerMessage(_records(zero), reply_to=question)
+    answered = FlowerMessage(_records(update), reply_to=question)
     mod = LocalDpMod(clip, noise * update_sensitivity(clip), EPSILON, DELTA)
     numpys = np.random.normal
     np.random.normal = Draws(key).normal  # type: ignore[assignment]  # Draws tells what is wrong with numpy's
@@ -39,5 +39,10 @@ def with_flowers_noise(
         np.random.normal = numpys
     if noisy.has_error():
         raise FedtctError(f"differential privacy failed: {noisy.error.reason}")
-    updates = unpack(noisy.content)[0]
-    return Weights(*(at + updates[name].to(at) for name, at in start._asdict().items()))
+    updates = noisy.content.array_records[ARRAYS]
+    return Weights(*(at + torch.from_numpy(updates[name].numpy()).to(at) for name, at in start._asdict().items()))
+
+
+def _records(weights: Weights) -> RecordDict:
+    """Weights as the mod wants them: in a record of arrays, and nothing else."""
+    return RecordDict({ARRAYS: ArrayRecord({name: as_array(v, fp16=False) for name, v in weights._asdict().items()})})

@@ -109,14 +109,18 @@ class Post:
             self.warn(text)
 
     def _send(self, done: Exchange, letter: Letter, nodes: Sequence[int]) -> dict[str, int]:
-        """Hand a question to Flower, with an envelope for each node. Returns the nodes by the ids of their messages."""
+        """Hand a question to Flower, with an envelope for each node. Returns the nodes by the ids of their messages.
+
+        One by one: Flower announces messages before their parts, and a node that asks for a part too soon loses time.
+        """
         content = pack(letter.message, {VERSION: fedtct.__version__}, letter.envelope.fp16)
-        sent = [self._addressed(letter, content, node) for node in nodes]
-        pushed = self.grid.push_messages(sent) if sent else []
-        pending = {key: node for key, node in zip(pushed, nodes, strict=False) if key}
-        for node, message in zip(nodes, sent, strict=True):
+        pending: dict[str, int] = {}
+        for node in nodes:
+            message = self._addressed(letter, content, node)
             done.down[self.roster.name(node)] = sent_bytes(message.content)
-            if node not in pending.values():
+            if pushed := [key for key in self.grid.push_messages([message]) if key]:
+                pending |= dict.fromkeys(pushed, node)
+            else:
                 self.tell(done.fail(self.roster.name(node), "Flower did not accept the question: its log says why"))
         return pending
 

@@ -1,11 +1,16 @@
-"""The form of messages over Flower: one record of arrays and one of plain values, nothing that can be executed."""
+"""The form of messages over Flower: one record of plain values and small arrays, and one of large arrays, if any.
+
+Nothing in them can be executed.
+"""
 
 import base64
 import json
 import zlib
 from dataclasses import asdict, dataclass, fields
+from io import BytesIO
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from flwr.common.serde import recorddict_to_proto
@@ -25,6 +30,7 @@ OTHER_DATA = (
     "its data has changed since the run began: it may train now on samples that it held out before, which makes its "
     "scores too good"
 )
+SMALL_BYTES = 2**20  # of an array that travels among plain values: each of Flower's own costs two requests on every way
 MOST_BYTES = 2**28  # of a network's buffers that are no weights
 IN_FP16 = ("parameters", "w")  # what may travel as float16; scales and statistics would not survive it
 OWN_MODEL, FIXED = "own_model", "fixed"  # beside the record of a network: the function that makes it, other buffers
@@ -60,16 +66,21 @@ class Envelope:
 
 
 def pack(message: Message, own: dict[str, Any], fp16: bool = False) -> RecordDict:
-    """A message as one record of arrays and one of plain values; ``own`` is fedtct's own, not the algorithm's."""
-    arrays = {k: as_array(v, fp16 and k in IN_FP16) for k, v in message.items() if isinstance(v, Tensor)}
+    """A message as records of plain values and of arrays; ``own`` is fedtct's own, not the algorithm's."""
     plain = {k: v for k, v in message.items() if not isinstance(v, Tensor)}
-    return RecordDict({ARRAYS: ArrayRecord(arrays), CONFIG: ConfigRecord(plain | own)})
+    arrays = {k: as_array(v, fp16 and k in IN_FP16) for k, v in message.items() if isinstance(v, Tensor)}
+    small = {k: array.data for k, array in arrays.items() if len(array.data) <= SMALL_BYTES}
+    large = {k: array for k, array in arrays.items() if k not in small}
+    content = RecordDict({CONFIG: ConfigRecord(plain | small | own)})
+    if large:
+        content[ARRAYS] = ArrayRecord(large)
+    return content
 
 
 def addressed(content: RecordDict, own: dict[str, Any]) -> RecordDict:
-    """A copy of a packed message with more of fedtct's own values; it shares the arrays."""
+    """A copy of a packed message with more of fedtct's own values; it shares the large arrays."""
     plain = ConfigRecord(dict(content.config_records[CONFIG]) | own)
-    return RecordDict({ARRAYS: content.array_records[ARRAYS], CONFIG: plain})
+    return RecordDict(dict(content) | {CONFIG: plain})
 
 
 def fits_fp16(question: str, message: Message) -> bool:
@@ -90,12 +101,19 @@ def as_array(tensor: Tensor, fp16: bool) -> Array:
 
 
 def unpack(content: RecordDict) -> tuple[Message, dict[str, Any]]:
-    """The message in a record, and fedtct's own values."""
-    message: Message = {k: torch.from_numpy(a.numpy()) for k, a in content.array_records[ARRAYS].items()}
-    message = {k: v.float() if v.dtype == torch.float16 else v for k, v in message.items()}
+    """The message in its records, and fedtct's own values."""
     config = content.config_records[CONFIG]
     own = {k: v for k, v in config.items() if k.startswith(OWN)}
-    return message | {k: v for k, v in config.items() if k not in own}, own
+    message: Message = {k: v for k, v in config.items() if k not in own}
+    arrays = {k: v for k, v in message.items() if isinstance(v, bytes)}
+    if ARRAYS in content:
+        arrays |= {k: array.data for k, array in content.array_records[ARRAYS].items()}
+    return message | {k: _tensor(data) for k, data in arrays.items()}, own
+
+
+def _tensor(data: bytes) -> Tensor:
+    tensor = torch.from_numpy(np.load(BytesIO(data), allow_pickle=False))
+    return tensor.float() if tensor.dtype == torch.float16 else tensor
 
 
 def sent_bytes(content: RecordDict) -> int:
