@@ -6,20 +6,21 @@ from types import ModuleType
 from typing import Any
 
 LOOK_SECONDS = 0.3
+TIMES_SOONER = 10  # 3 s between requests for a message become 0.3 s, 0.5 s between looks for an answer here 0.05 s
 
 
 class _Impatient:
-    """The module ``time``, but for long sleeps."""
+    """The module ``time``, but for sleeps."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)
 
     def sleep(self, seconds: float) -> None:
-        time.sleep(min(seconds, LOOK_SECONDS))
+        time.sleep(seconds / TIMES_SOONER)
 
 
 def sleep_less(module: ModuleType) -> None:
-    """Keep the functions of a module from sleeping for long."""
+    """Have the functions of a module sleep for less long."""
     if hasattr(module, "time"):
         module.time = _Impatient()  # type: ignore[attr-defined]  # which modules have it is not known
 
