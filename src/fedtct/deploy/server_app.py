@@ -23,8 +23,6 @@ from fedtct.federation.flower.federation import FlowerFederation
 from fedtct.files import write_text
 from fedtct.history import Checkpoint
 from fedtct.importing import is_function_name
-from fedtct.report.page import write_report
-from fedtct.report.page.write import REPORT
 from fedtct.runs.config import RunConfig
 from fedtct.runs.finding_types import CLASSES
 from fedtct.runs.findings import confusion
@@ -131,13 +129,20 @@ def serve(
         if not folder.begun:  # it cannot be resumed: silos need not keep anything
             federation.close()
         raise
-    try:  # also if it had finished: perhaps without a report, or without telling silos
-        write_report([folder], folder.path / REPORT)
-    except FedtctError as error:  # there may be nothing to draw: no test data, and silos that rate nothing
-        say(f"no report: {error}")
+    _report(folder)  # also if it had finished: perhaps without a report, or without telling silos
     federation.close()
     say(f"{finished}: everything is in {folder.path}")
     return fit
+
+
+def _report(folder: ServerFolder) -> None:
+    from fedtct.report.page import write_report  # it loads matplotlib, for which no silo should wait
+    from fedtct.report.page.write import REPORT
+
+    try:
+        write_report([folder], folder.path / REPORT)
+    except FedtctError as error:  # there may be nothing to draw: no test data, and silos that rate nothing
+        say(f"no report: {error}")
 
 
 def _fit(federation: FlowerFederation, folder: ServerFolder, server: ServerConfig) -> Fit:
