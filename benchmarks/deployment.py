@@ -6,10 +6,14 @@ A SuperLink and four SuperNodes on loopback, with TLS and node keys, on digits: 
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -37,6 +41,14 @@ SETTINGS = {
 }
 FEDAVG = {"method": "fedavg", "rounds": [4]}
 RIDGE = {"method": "tct", "rounds": [1, 1], "stage2": "ridge"}
+SAID = re.compile(r"INFO (\S+ \S+): +(Receiving|Received|Sending|Sent)\b(: train)?")  # by Flower, in a silo's log
+WRITTEN = "%Y-%m-%d %H:%M:%S,%f"
+PARTS = {  # of a round for a silo, by what its log says at the beginning
+    "Receiving": "seconds to fetch a question",
+    "Received": "to answer it",
+    "Sending": "to send the reply",
+    "Sent": "until the next question",
+}
 
 
 def main() -> None:
@@ -53,6 +65,8 @@ def main() -> None:
             plain = bench.seconds_a_round()
         with bench.deploy(LocalDeployment, "ours"):
             rows = [bench.round_row(plain, local), bench.wire_row(), bench.stage2_row(scaffold)]
+        with bench.deploy(LocalDeployment, "alone", silos=1):
+            rows.insert(1, bench.alone_row())
     show(rows, "A federation over Flower")
     record = Record.here(
         "python -m benchmarks.deployment" + (f" --rounds {options.rounds}" if options.rounds != 100 else ""),
@@ -87,10 +101,11 @@ class Bench:
         self.test = write_npz(folder / "test.npz", *self.job.test)
         self.runs = 0
 
-    def deploy(self, kind: type[LocalDeployment], name: str) -> LocalDeployment:
+    def deploy(self, kind: type[LocalDeployment], name: str, silos: int = SILOS) -> LocalDeployment:
         """A deployment for the runs that follow."""
-        self.deployment = kind(self.folder / name, self.data)
-        for silo in self.data:  # they train on all samples, as here
+        data = dict(list(self.data.items())[:silos])
+        self.deployment = kind(self.folder / name, data)
+        for silo in data:  # they train on all samples, as here
             replace_text(self.deployment.silo_file(silo), f"# holdout = {HOLDOUT}", "holdout = 0")
         return self.deployment
 
@@ -99,7 +114,9 @@ class Bench:
         self.runs += 1
         out, app = self.folder / f"run-{self.runs}", make_app(self.folder / f"app-{self.runs}")
         server = {"out": str(out), "test": str(self.test), "num_classes": 10, "wire": wire}
-        (app / RUN).write_text(toml(SETTINGS | settings) + "[server]\n" + toml(server))
+        (app / RUN).write_text(
+            toml(SETTINGS | {"silos": self.deployment.silos} | settings) + "[server]\n" + toml(server)
+        )
         start = time.perf_counter()
         assert self.deployment.run(app, {}, lambda line: print(line, flush=True))
         return read_rows(out), time.perf_counter() - start
@@ -111,12 +128,24 @@ class Bench:
 
     def seconds_a_round(self) -> float:
         """Of FedAvg over the deployment."""
+        assert self.deployment.link
+        before = processor_seconds(self.deployment.link.pid)
         self.full, _ = self.over_flower(FEDAVG)
+        questions = len((self.folder / f"run-{self.runs}" / "silos.jsonl").read_text().splitlines())
+        self.link_seconds = (processor_seconds(self.deployment.link.pid) - before) / questions
         return median(row.seconds for row in self.full if row.round)
+
+    def parts(self) -> dict[str, float]:
+        """What a round of training is spent with, as the logs of the silos say: medians over rounds and silos."""
+        logs = [self.deployment.folder / silo / "supernode.log" for silo in self.deployment.nodes]
+        found = [part for log in logs for part in spent(log.read_text(encoding="utf-8"))]
+        parts = {name: median(seconds for part, seconds in found if part == name) for name in PARTS.values()}
+        return parts | {"the SuperLink's processor seconds": self.link_seconds}
 
     def round_row(self, plain: float, local: float) -> Row:
         """A round of FedAvg, of which ``local`` seconds are the work of all silos, which share this machine."""
         ours = self.seconds_a_round()
+        parts = self.parts()
         return Row(
             part="a round",
             what=f"FedAvg, {SILOS} silos",
@@ -126,8 +155,13 @@ class Bench:
             plain_is="Flower's own SuperNodes",
             floor=local,
             bound="local work: the same rounds in one process",
-            detail={"overhead_seconds": ours - local},
+            detail={"overhead_seconds": ours - local} | parts,
         )
+
+    def alone_row(self) -> Row:
+        """A round of FedAvg with a single silo: what is left where nobody shares the SuperLink and the processors."""
+        ours = self.seconds_a_round()
+        return Row("a round", "FedAvg, 1 silo", "s", ours, detail=self.parts())
 
     def wire_row(self) -> Row:
         """Half precision on the wire: bytes and accuracy."""
@@ -159,6 +193,22 @@ class Bench:
                 "seconds_a_round": median(row.seconds for row in many if row.stage == "stage2" and row.round),
             },
         )
+
+
+def spent(log: str) -> Iterator[tuple[str, float]]:
+    """The parts of a silo's rounds of training by its log, each with its seconds."""
+    trains = False
+    for (begin, what, train), (end, _, _) in pairwise(SAID.findall(log)):
+        trains = bool(train) if what == "Receiving" else trains
+        if trains:
+            seconds = datetime.strptime(end, WRITTEN) - datetime.strptime(begin, WRITTEN)
+            yield PARTS[what], seconds.total_seconds()
+
+
+def processor_seconds(process: int) -> float:
+    """How long a process has computed, with all its threads."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def toml(values: dict[str, Any]) -> str:
