@@ -161,7 +161,8 @@ def test_how_much_sooner_silos_are_ready_for_conjugate_gradients_is_what_was_mea
 
 
 def test_what_a_deployment_costs_is_what_was_measured() -> None:
-    rounds, wire, whole = record("bench-deployment.json")["rows"]
+    rows = {row["what"]: row for row in record("bench-deployment.json")["rows"]}
+    rounds, wire, whole = (rows[what] for what in ("FedAvg, 4 silos", "fp16", "TCT, stage 2 in one round"))
     sizes, told = wire["detail"], whole["detail"]
     sentences = [
         f"takes {rounds['ours']:.1f} s, of which {rounds['floor']:.2f} s are local work",
