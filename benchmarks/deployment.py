@@ -128,19 +128,14 @@ class Bench:
 
     def seconds_a_round(self) -> float:
         """Of FedAvg over the deployment."""
-        assert self.deployment.link
-        before = processor_seconds(self.deployment.link.pid)
         self.full, _ = self.over_flower(FEDAVG)
-        questions = len((self.folder / f"run-{self.runs}" / "silos.jsonl").read_text().splitlines())
-        self.link_seconds = (processor_seconds(self.deployment.link.pid) - before) / questions
         return median(row.seconds for row in self.full if row.round)
 
     def parts(self) -> dict[str, float]:
         """What a round of training is spent with, as the logs of the silos say: medians over rounds and silos."""
         logs = [self.deployment.folder / silo / "supernode.log" for silo in self.deployment.nodes]
         found = [part for log in logs for part in spent(log.read_text(encoding="utf-8"))]
-        parts = {name: median(seconds for part, seconds in found if part == name) for name in PARTS.values()}
-        return parts | {"the SuperLink's processor seconds": self.link_seconds}
+        return {name: median(seconds for part, seconds in found if part == name) for name in PARTS.values()}
 
     def round_row(self, plain: float, local: float) -> Row:
         """A round of FedAvg, of which ``local`` seconds are the work of all silos, which share this machine."""
@@ -177,8 +172,10 @@ class Bench:
     def stage2_row(self, scaffold: dict[str, Any]) -> Row:
         """TCT from its command to its end: one round of sums against many rounds."""
         one, seconds = self.over_flower(RIDGE)
+        assert self.deployment.link
+        before = processor_seconds(self.deployment.link.pid)
         many, plain = self.over_flower(scaffold)
-        rounds = scaffold["rounds"][1]
+        link, rounds = processor_seconds(self.deployment.link.pid) - before, scaffold["rounds"][1]
         return Row(
             part="whole run",
             what="TCT, stage 2 in one round",
@@ -188,6 +185,7 @@ class Bench:
             plain_is=f"stage 2 in {rounds} rounds",
             detail={
                 "rounds": rounds,
+                "the SuperLink's processor seconds in the long run": link,
                 "one_round_test_accuracy": one[-1].test_accuracy,
                 "many_rounds_test_accuracy": many[-1].test_accuracy,
                 "seconds_a_round": median(row.seconds for row in many if row.stage == "stage2" and row.round),
