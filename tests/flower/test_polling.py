@@ -17,15 +17,41 @@ from fedtct.deploy.server_app import server_app
 from fedtct.errors import FedtctError
 
 
-def test_a_supernode_does_not_sleep_for_long(monkeypatch):
-    slept = []
-    monkeypatch.setattr(time, "sleep", slept.append)
+@pytest.fixture
+def supernodes_time(monkeypatch):
+    """The module ``time`` where a SuperNode sleeps, and what it slept; a clock that goes on while it does."""
+    slept, clock = [], [0.0]
+
+    def sleep(seconds):
+        slept.append(seconds)
+        clock[0] += seconds
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(start_client_internal, "time", time)  # where Flower sleeps; put back afterwards
     sleep_less(start_client_internal)
-    start_client_internal.time.sleep(3)
-    start_client_internal.time.sleep(0.5)
+    return start_client_internal.time, slept
+
+
+def test_a_supernode_does_not_sleep_for_long(supernodes_time):
+    ours, slept = supernodes_time
+    ours.sleep(3)
+    ours.sleep(0.5)
     assert slept == pytest.approx([LOOK_SECONDS, 0.05])
-    assert start_client_internal.time.monotonic is time.monotonic
+    assert ours.perf_counter is time.perf_counter
+
+
+def test_a_supernode_to_which_no_message_comes_asks_less_and_less_often(supernodes_time):
+    ours, slept = supernodes_time
+    for _ in range(100):
+        waited = time.monotonic()
+        ours.sleep(3)
+        assert slept[-1] <= max(LOOK_SECONDS, 0.05 * waited)  # so it finds a message little later than it could
+    assert slept == sorted(slept)
+    assert slept[-1] == 3  # as often as Flower's own
+    ours.sleep(0.5)  # a message has come
+    ours.sleep(3)
+    assert slept[-1] == pytest.approx(LOOK_SECONDS)
 
 
 def test_flower_sleeps_where_it_is_kept_from_it():

@@ -7,16 +7,29 @@ from typing import Any
 
 LOOK_SECONDS = 0.3
 TIMES_SOONER = 10  # 3 s between requests for a message become 0.3 s, 0.5 s between looks for an answer here 0.05 s
+LATER = 0.05  # a message is found later by this share of the time that it was waited for, at most
 
 
 class _Impatient:
-    """The module ``time``, but for sleeps."""
+    """The module ``time``, but for sleeps.
+
+    Where no message comes, it sleeps longer and longer, up to what it was asked for: many silos that wait for a long
+    round, or for the next run, would keep the SuperLink busy.
+    """
+
+    def __init__(self) -> None:
+        self.last_message = time.monotonic()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(time, name)
 
     def sleep(self, seconds: float) -> None:
-        time.sleep(seconds / TIMES_SOONER)
+        soon, now = seconds / TIMES_SOONER, time.monotonic()
+        if seconds < 1:  # a message has come, and its answer is waited for
+            self.last_message = now
+            time.sleep(soon)
+        else:
+            time.sleep(min(seconds, max(soon, LATER * (now - self.last_message))))
 
 
 def sleep_less(module: ModuleType) -> None:
