@@ -288,6 +288,7 @@ def test_a_silo_with_data_of_another_shape_is_named_at_the_server(deployment, tm
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow  # Flower takes a minute to notice who died; test_grid_absences.py has the same without processes
 @four  # the silos that die in it stay dead: after it comes only what needs none of them
 def test_silos_that_die_are_gone_on_without(deployment, tmp_path):
     """One in stage 1 and one in stage 2, each while it works on an answer; none of the others answers before that."""
