@@ -8,6 +8,7 @@ from benchmarks.rows import RESULTS, ROOT, Record, Row, memory, percent, quantit
 PAGE = ROOT / "docs" / "performance.md"
 FILES = {
     "bench-cpu.json": "On a processor",
+    "bench-cpu-no-bf16.json": "On a processor without bf16 units",
     "bench-large.json": "Where memory is short",
     "bench-peers.json": "Side by side with other frameworks",
     "bench-deployment.json": "Across machines, over Flower",
