@@ -136,7 +136,7 @@ def serve(
 
 
 def _report(folder: ServerFolder) -> None:
-    from fedtct.report.page import write_report  # it loads matplotlib, for which no silo should wait
+    from fedtct.report.page import write_report  # only here: no silo should wait for what a report takes to load
     from fedtct.report.page.write import REPORT
 
     try:
